@@ -1,4 +1,4 @@
-"""Byte-order marks: the encoding that the first bytes of a text tell."""
+"""Byte-order marks, which tell the encoding of a text."""
 
 import codecs
 
@@ -13,5 +13,5 @@ _MARKS = (
 
 
 def byte_order_mark(data: bytes) -> tuple[bytes, str]:
-    """The mark that a text begins with, and the codec of what follows it; both empty without."""
+    """Return the mark at the beginning of a text and its codec; both are empty without one."""
     return next(((mark, codec) for mark, codec in _MARKS if data.startswith(mark)), (b"", ""))

@@ -1,7 +1,7 @@
-"""All packs, and what is known of their tools without loading one.
+"""All packs, and facts about their tools that need no loading.
 
-A new pack is one module and one line here. `manifest.json` has the marks and the older names of
-all tools; `docs/generate.py` writes it, and a test holds it against the packs.
+A new pack is one module and one line here. `manifest.json` has the marks and the older names of all
+tools; `docs/generate.py` writes it, and a test compares it with the packs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ _PATHS = frozenset({"path", "new_path", "cwd", "glob"})
 
 @frozen
 class PackEntry:
-    """The module of a pack, which is loaded when a server names the pack.
+    """The module of a pack, loaded when a server names the pack.
 
-    `needs` are libraries that it cannot do without, `extra` the extra that has them.
+    `needs` are required libraries, `extra` is the extra that has them.
     """
 
     module: str
@@ -74,7 +74,7 @@ class ToolMarks:
 
 @frozen
 class OlderName:
-    """The tool that an older name stands for; how its parameters were called, which it sets."""
+    """The tool that an older name refers to, the older names of its parameters, and set values."""
 
     tool: str
     rename: Mapping[str, str]
@@ -88,19 +88,19 @@ def tool_marks() -> Mapping[str, ToolMarks]:
 
 @cache
 def older_names() -> Mapping[str, OlderName]:
-    """Names that users of other servers know: they can be called and are not listed."""
+    """Return older tool names, which can be called and are not listed."""
     return {name: OlderName(**entry) for name, entry in pack_manifest()["older_names"].items()}
 
 
 @cache
 def older_parameters() -> Mapping[str, Mapping[str, str]]:
-    """Older names of parameters by tool, and their own names."""
+    """Return older names of parameters by tool, with their own names."""
     names: Mapping[str, Mapping[str, str]] = pack_manifest()["older_parameters"]
     return names
 
 
 def is_builtin(packs: Sequence[str]) -> bool:
-    """Return true if a server has packs, and all of them are ours: their marks are facts."""
+    """Return true if a server has only built-in packs, so that their marks can be trusted."""
     return bool(packs) and all(pack in PACKS for pack in packs)
 
 
@@ -135,17 +135,17 @@ def own_name(packs: Sequence[str], name: str) -> str:
 
 
 def own_public_name(called: str) -> str:
-    """The name, with a prefix or without, that callers see of the tool with an older name."""
+    """Return the public name, with or without a prefix, of the tool with an older name."""
     prefix, separator, name = called.rpartition("__")
     older = older_names().get(name)
     return called if older is None else f"{prefix}{separator}{older.tool}"
 
 
 def call_arguments(called: str, tool: Tool, arguments: JsonObject) -> JsonObject:
-    """The arguments of a call by the name `called`, as rules and the tool see them.
+    """Return the arguments of a call by the name `called`, as rules and the tool see them.
 
-    They have their own names, paths below the root are relative to it, and an optional text that is
-    empty is left out.
+    Parameters have their own names, paths below the root are relative to it, and optional texts
+    that are empty are omitted.
 
     Raises:
         ValueError: a parameter is given under two names, or is one that the older name sets.
@@ -168,7 +168,7 @@ def _relative(path: str, root: Sequence[str]) -> str:
 
 
 def own_arguments(called: str, name: str, arguments: JsonObject) -> JsonObject:
-    """The arguments of a call of the tool `name` by the name `called`, under their own names.
+    """Return the arguments of a call of the tool `name` by the name `called`, under its own names.
 
     Raises:
         ValueError: a parameter is given under two names, or is one that the older name sets.

@@ -1,4 +1,4 @@
-"""Environment, sandbox and folder of commands of the packs `shell` and `proc`."""
+"""Environment, sandbox and folders of commands of the packs `shell` and `proc`."""
 
 import errno
 import os
@@ -50,9 +50,9 @@ _SHOWN = 5
 class PackCommands:
     """Starts the commands of a pack.
 
-    `environment` is what a command gets; `temporary` is its folder for temporary files where the
+    `environment` is that of commands; `temporary` is their folder for temporary files if the
     sandbox has no private `/tmp`. `recorded` are files that the run itself writes. `running` are
-    the commands in bubblewrap, and `known` is what was there before them.
+    the commands in bubblewrap, and `known` are the files that existed before them.
     """
 
     workspace: Workspace
@@ -70,7 +70,7 @@ class PackCommands:
     since: float = 0.0
 
     async def sandbox(self) -> SandboxKind:
-        """Choose the sandbox for commands, once."""
+        """Return the sandbox for commands, chosen once."""
         if self.kind is None:
             choose = partial(choose_sandbox, network=self.network)
             root = self.workspace.root
@@ -114,12 +114,12 @@ class PackCommands:
             return started
 
     async def find_created_files(self, command: Supervised) -> tuple[str, ...]:
-        """Look for what a command created although no tool may; to be called when it has ended.
+        """Look for protected files that a command has created; call this when it has ended.
 
-        No mount keeps a file that is not there from being created: a notice names those that were.
+        No mount can prevent the creation of a missing file, so a notice names new ones.
 
         Returns:
-            Those of them that the run is made of.
+            The new files that the run itself uses.
         """
         if command not in self.running:
             return ()
@@ -169,7 +169,7 @@ class PackCommands:
         return Command((*words, *argv), env, wrapped=True)
 
     def close(self) -> None:
-        """End what is left, and remove the folder for temporary files."""
+        """End remaining commands, and remove the folder for temporary files."""
         self.supervisor.close()
         if self.temporary is not None:
             shutil.rmtree(self.temporary, ignore_errors=True)
@@ -182,7 +182,7 @@ class PackCommands:
 async def open_commands(
     context: PackContext, options: ShellOptions | ProcOptions
 ) -> AsyncGenerator[PackCommands]:
-    """Open a starter of commands; at its end nothing of them is left."""
+    """Open a starter of commands; at its end all of them are ended."""
     workspace = context.workspace
     assert workspace is not None, "the packs `shell` and `proc` need a root"
     environment = child_environment({}, context.services.environ)
@@ -212,10 +212,10 @@ async def open_commands(
 
 
 def _check_hidden(workspace: Workspace) -> None:
-    """Check that a command that reads all of the root reads no key, token or login of ours there.
+    """Check that commands that can read all of the root find no key, token or login of ours there.
 
     Raises:
-        PackError: it would.
+        PackError: they would find one.
     """
     if any(workspace.root in folder.resolve().parents for folder in hidden_folders()):
         message = (
@@ -244,7 +244,7 @@ def _find_protected(workspace: Workspace) -> Protected:
 
 
 def _own_folders(workspace: Workspace) -> Iterator[Path]:
-    """The folders of runs, tokens and sockets outside of the root, or not directly in it."""
+    """Return the folders of runs, tokens and sockets outside of the root, or not directly in it."""
     folders = {*workspace.root.parents, *(path.parent for path in workspace.own_files)}
     for path in (*(folder / ".aish" for folder in folders), *runtime_folders(), state_folder()):
         if path.is_dir() and not workspace.root.is_relative_to(path):

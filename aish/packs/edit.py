@@ -234,7 +234,7 @@ async def _write_patch(
 
 
 def _check_paths(path: str, files: "Sequence[FilePatch]") -> list[str]:
-    """Check that files are below `path`, and none is there twice; returns their paths."""
+    """Check that files are below `path` and none is listed twice; return their paths."""
     paths: list[str] = []
     seen: set[tuple[str, ...]] = set()
     for file in files:
@@ -251,7 +251,7 @@ def _check_paths(path: str, files: "Sequence[FilePatch]") -> list[str]:
 
 @frozen
 class _PatchResult:
-    """The changes that come of one part of a patch; `check` has code before and after."""
+    """The changes of one part of a patch; `check` has the code before and after."""
 
     file: "FilePatch"
     changes: tuple[FileChange, ...]
@@ -260,7 +260,7 @@ class _PatchResult:
 
     @property
     def check(self) -> FileChange:
-        """The file as before and after, under the name that it gets."""
+        """Check the file before and after, under its new name."""
         return replace(self.changes[0], old=self.changes[-1].old)
 
 
@@ -323,7 +323,7 @@ def _apply(place: Workspace, file: "FilePatch", expected: str | None) -> _PatchR
 
 
 def _decode(original: Original, file: "FilePatch") -> tuple[str, Spelling]:
-    """The text of a file; an empty one of a binary file whose content stays or goes as a whole."""
+    """Decode a file; a binary one is empty text if its content is kept or removed as a whole."""
     try:
         return decode_text(original.content, file.path)
     except PackError:
@@ -367,7 +367,7 @@ def _patch_answer(results: Sequence[_PatchResult]) -> Answer:
 
 
 def _occurrences(text: str, old: str) -> list[int]:
-    """The lines in which it begins, overlapping ones included; a few more than are listed."""
+    """Return the lines where a text begins, with overlaps; a few more than are listed."""
     found: list[int] = []
     line, counted, place = 1, 0, text.find(old)
     while place >= 0 and len(found) <= _MOST_LISTED:
@@ -389,7 +389,7 @@ def _ambiguous(lines: list[int], path: str) -> PackError:
 
 
 def _no_match(text: str, old: str, path: str) -> PackError:
-    """Reports where the first line of the text occurs with other spaces, if it does."""
+    """Report where the first line of the text occurs with other spaces, if it does."""
     first = next((line.strip() for line in old.split("\n") if line.strip()), "")
     alike = (
         number for number, line in enumerate(text.split("\n"), 1) if first and line.strip() == first

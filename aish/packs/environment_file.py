@@ -34,7 +34,7 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 
 def refusal_of(name: str) -> str | None:
-    """The reason to refuse a variable with this name."""
+    """Return the reason to refuse a variable with this name."""
     if not _NAME.fullmatch(name):
         return f"`{name}` is not a valid name of a variable"
     if any(fnmatchcase(name, refused) for refused in REFUSED):
@@ -43,10 +43,10 @@ def refusal_of(name: str) -> str | None:
 
 
 def read_environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """The environment `base` with what the file adds.
+    """Read a file, and return the environment `base` with its additions.
 
     Raises:
-        UsageError: it is missing, or something in it is not allowed; names all problems.
+        UsageError: it is missing or has forbidden entries; lists all problems.
     """
     tables = _tables(path)
     problems = [f"unknown table `[{name}]`" for name in tables if name not in {"path", "env"}]
@@ -121,7 +121,7 @@ def _expand(value: str, base: Mapping[str, str], name: str, problems: list[str])
 
 
 def _problem_of_folder(folder: str) -> str | None:
-    """A reason against a folder in PATH: others could put programs there."""
+    """Return the reason to refuse a folder in PATH, to which other users could write."""
     if not folder.startswith("/") or os.pathsep in folder or "\0" in folder:
         return f"`{folder}` in `prepend` is not the absolute path of a folder"
     path = Path(folder)

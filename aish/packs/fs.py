@@ -1,7 +1,7 @@
 """The pack `fs`: reads and writes files and folders below the root.
 
-The work runs in threads, because a disk may be slow, but for small files that are in memory.
-Everything in it is bounded.
+The work is done in threads, because a disk may be slow, except for small cached files. All of it is
+bounded.
 """
 
 import errno
@@ -197,7 +197,7 @@ async def dir_create(place: Workspace, path: str) -> Answer:
 
 
 def _check_file(folder: int, name: str, path: str, expected: str | None) -> None:
-    """Check that a name is a regular file, and the expected one."""
+    """Check that a name is a regular file, and unchanged if a digest is given."""
     mode = _kind(folder, name, path)
     if mode is None:
         raise not_found(path)
@@ -311,7 +311,7 @@ def _image(path: str, content: FileContent, kind: str) -> Answer:
 
 
 def _file_facts(path: str, content: FileContent) -> dict[str, JsonValue]:
-    """Fields of each result of reading a file."""
+    """Return the fields of each result of reading a file."""
     first_line = content.start.partition(b"\n")[0][:FIRST_LINE]
     language, _ = language_of(path.rpartition("/")[2], first_line)
     return {"language": language, "sha256": content.sha256}
@@ -550,7 +550,7 @@ def _lines_data(path: str, lines: FileLines) -> dict[str, JsonValue]:
 
 
 def _how_to_go_on(lines: FileLines) -> str:
-    """The text below content that was cut, which says how to continue."""
+    """Return the note below cut content that says how to continue."""
     if not lines.cut:
         return ""
     total = f"of {lines.total:,}" if lines.total is not None else "of very many"
@@ -595,13 +595,13 @@ def _size_note(entry: FolderEntry) -> str:
 
 
 def _lines_that_fit(rows: list[str]) -> tuple[str, int]:
-    """The rows that fit into a result, and their number."""
+    """Return the rows that fit into a result, and their number."""
     count = count_that_fits(rows)
     return "".join(f"{row}\n" for row in rows[:count]), count
 
 
 def _sha256(descriptor: int) -> str:
-    """The hash of a whole file that is too large to be kept."""
+    """Return the hash of a file that is too large to be kept in memory."""
     digest = hashlib.sha256()
     place = 0
     while place <= SCAN_LIMIT and (piece := os.pread(descriptor, 1 << 20, place)):

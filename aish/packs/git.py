@@ -137,7 +137,7 @@ async def git_show(place: Workspace, revision: str = "HEAD", path: str = "") -> 
 
 
 async def _query(place: Workspace, **question: JsonValue) -> dict[str, Any]:
-    """The child's answer.
+    """Ask the child, and return its answer.
 
     Raises:
         PackError: it refused, or timed out.
@@ -162,7 +162,7 @@ async def _query(place: Workspace, **question: JsonValue) -> dict[str, Any]:
 
 
 def _path(place: Workspace, path: str) -> str:
-    """A path below the root as git names it; denied paths are reported as not found."""
+    """Return a path below the root as git names it; hidden paths are reported as not found."""
     segments = segments_of(path)
     if segments and place.folder.hides(segments):
         raise not_found(path)

@@ -1,6 +1,6 @@
 """The child that reads a repository with libgit2: one question, one answer, as JSON.
 
-Run as a script by `git`, without imports of `aish`. libgit2 runs no hook, no external filter and no
+Run as a script by `git`, without imports of `aish`. libgit2 runs no hook, external filter or
 external diff; any other damage by a hostile repository ends with this process. Only the
 repository's own settings are read, and only a `.git` folder that does not refer elsewhere.
 """
@@ -32,11 +32,11 @@ _LEADS_AWAY = ("commondir", "objects/info/alternates", "gitdir")
 
 
 class GitRefusedError(Exception):
-    """The request cannot be answered: a sentence for the model."""
+    """The request is refused, with a sentence for the model."""
 
 
 def open_repository() -> pygit2.Repository:
-    """The repository of this folder, with its own settings only."""
+    """Open the repository of this folder, with its own settings only."""
     for level in (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL):
         pygit2.settings.search_path[level] = "/nowhere"
     # The owner matters to programs that run code of the repository; nothing is run here.
@@ -67,7 +67,7 @@ def _has_links(git: Path) -> bool:
 
 
 def commit_of(repository: pygit2.Repository, revision: str) -> pygit2.Commit:
-    """The commit that a name refers to; never a file, whatever the name."""
+    """Return the commit that a name refers to; never a file."""
     if ":" in revision or ".." in revision:
         raise GitRefusedError("the revision has to be one commit, such as `HEAD~1` or a branch")
     try:
@@ -77,12 +77,12 @@ def commit_of(repository: pygit2.Repository, revision: str) -> pygit2.Commit:
 
 
 def name_of(file: pygit2.DiffFile) -> str:
-    """A path as text, keeping bytes that are not valid text."""
+    """Return a path as text, keeping invalid bytes."""
     return os.fsdecode(file.raw_path)
 
 
 def patches(repository: pygit2.Repository, diff: pygit2.Diff, skip: str) -> Iterator[list[str]]:
-    """The old and new path of each file, and its patch."""
+    """Yield the old and new path of each file, and its patch."""
     for index, delta in islice(enumerate(diff.deltas), MOST_FILES):
         names = [name_of(delta.old_file), name_of(delta.new_file)]
         if skip and not any(name == skip or name.startswith(skip + "/") for name in names):
@@ -105,7 +105,7 @@ def _size(repository: pygit2.Repository, file: pygit2.DiffFile) -> int:
 
 
 def diff(repository: pygit2.Repository, question: Answer) -> Answer:
-    """`git diff`, with submodules left out."""
+    """Run `git diff` without submodules."""
     lines = question["context"]
     revision, to = question["revision"], question["to"]
     if to:
@@ -140,7 +140,7 @@ def limit_rows(rows: Iterator[list[str]]) -> list[list[str]]:
 
 
 def status(repository: pygit2.Repository, _: Answer) -> Answer:
-    """`git status`: the branch, what is staged, and what is not."""
+    """Run `git status`: the branch, staged and unstaged changes."""
     unstaged = repository.diff(flags=DiffOption.IGNORE_SUBMODULES | DiffOption.INCLUDE_UNTRACKED)
     answer: Answer = {"branch": "", "staged": [], "unstaged": []}
     if not repository.head_is_detached:
@@ -165,7 +165,7 @@ def commit_to_json(commit: pygit2.Commit) -> Answer:
 
 
 def log(repository: pygit2.Repository, question: Answer) -> Answer:
-    """`git log`, of one path if it is named."""
+    """Run `git log`, of one path if given."""
     start = commit_of(repository, question["revision"])
     walked = islice(repository.walk(start.id, SortMode.TIME), MOST_WALKED)
     path = question["path"]

@@ -1,8 +1,8 @@
 """The optional libraries that children of packs can import, and their folders.
 
-The children run isolated (`-I`): neither `PYTHONPATH` nor the folder that aish was started in may
-bring them a module. They get the folders of installed packages that this process has, the user's
-among them; what is nowhere in these counts as not installed, here and in the children.
+The children run isolated (`-I`): neither `PYTHONPATH` nor the working directory of aish can bring
+them a module. They get the folders of installed packages of this process, including the user's. A
+library that is in none of these counts as not installed, here and in the children.
 """
 
 import sys
@@ -16,14 +16,14 @@ _AISH = str(Path(aish.__file__).parents[1])
 
 
 def library_folders() -> tuple[str, ...]:
-    """The folders of installed packages in the order of this process; last, that of aish."""
+    """Return the folders of installed packages in the order of this process; that of aish last."""
     return (*(path for path in sys.path if Path(path).name in _INSTALLED), _AISH)
 
 
 def is_installed(*libraries: str) -> bool:
-    """Return true if the children find these libraries; import nothing.
+    """Return true if children can find these libraries; imports nothing.
 
-    One that this process may not import, `None` in `sys.modules`, is not there.
+    A library whose entry in `sys.modules` is `None` must not be imported, and counts as missing.
     """
     folders = library_folders()
     barred = {name for name in libraries if sys.modules.get(name, sys) is None}
@@ -31,5 +31,5 @@ def is_installed(*libraries: str) -> bool:
 
 
 def child_command(script: str) -> tuple[str, ...]:
-    """The words that start a script; its arguments are folders to import from, last of all."""
+    """Return the words that start a script; the folders to import from are its arguments."""
     return (sys.executable, "-I", script, *library_folders())

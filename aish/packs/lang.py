@@ -1,4 +1,4 @@
-"""The pack `lang`: which language a file is written in."""
+"""The pack `lang`: the language of a file."""
 
 import os
 
@@ -58,7 +58,7 @@ async def lang_list(place: Workspace | None) -> Answer:
 
 
 def _is_within(path: str) -> bool:
-    """Return true if a path may be looked at; one out of the root still has a name."""
+    """Return true if a path is readable; one outside of the root still has a name."""
     try:
         segments = segments_of(path)
     except PackError as error:

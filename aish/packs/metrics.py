@@ -1,7 +1,7 @@
 """The pack `metrics`: events that models record, and their counts.
 
 A file of JSON lines for each day. Several processes append to it: each line is one `os.write` under
-the lock of the file, and what was written of a line that did not fit is cut off again.
+the lock of the file, and a partly written line is removed again.
 """
 
 import fcntl
@@ -178,11 +178,11 @@ async def metrics_query(
 
 
 def _append(folder: Path, record: JsonObject, *, wait: bool) -> str:
-    """Write a record to the file of its day; returns its time.
+    """Append a record to the file of its day, and return its time.
 
     Raises:
-        PackError: it cannot be written; the file is as it was.
-        BlockingIOError: another process writes the file now, and it was not to `wait` for that.
+        PackError: it cannot be written; the file is unchanged.
+        BlockingIOError: another process is writing the file, and `wait` is false.
     """
     now = time.time()
     timestamp = rfc3339(now)
@@ -224,7 +224,7 @@ def _unwritable(error: Exception) -> PackError:
 
 
 def _why(error: Exception) -> str:
-    """The reason without a path, which would be outside of every root."""
+    """Return the reason without a path, which would be outside of every root."""
     if isinstance(error, OSError):
         return (error.strerror or "input or output error").lower()
     if isinstance(error, BeingWrittenError):
@@ -233,7 +233,7 @@ def _why(error: Exception) -> str:
 
 
 class _Counts:
-    """Counts of events, and the last ones, which are kept in a heap."""
+    """Counts of events, and the last events, kept in a heap."""
 
     def __init__(self) -> None:
         self.total = self.skipped = 0
@@ -278,7 +278,7 @@ def _count_events(folder: Path, first: str, filters: dict[str, str]) -> _Counts:
 
 
 def _lines(folder: Path, day: str) -> Iterator[bytes]:
-    """The lines of the files from a day on, without line ends; one that is too long is empty."""
+    """Yield the lines of the files from a day on, without line ends; too long ones are empty."""
     try:
         for path in sorted(folder.iterdir()):
             if _FILE.fullmatch(path.name) and path.name[:10] >= day:
@@ -335,7 +335,7 @@ def _answer(counts: _Counts, since: str) -> Answer:
 
 
 def _event_row(record: JsonObject) -> JsonObject:
-    """A record of a file as a row; whatever does not fit the schema is left out."""
+    """Return a record of a file as a row; values that do not fit the schema are omitted."""
     row: dict[str, JsonValue] = {}
     for name in ("type", "timestamp", "agent_id", "repo"):
         value = record.get(name)

@@ -8,6 +8,6 @@ from aish.core.options import option
 
 @frozen
 class MetricsOptions:
-    """Events are in a folder `metrics` of the absolute `folder`, else of the state folder."""
+    """Options of the pack: events are in `metrics` of the absolute `folder` or the state folder."""
 
     folder: Path | None = option(None, "literal")

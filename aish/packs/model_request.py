@@ -30,8 +30,8 @@ class Message:
 class ToolModelRequest:
     """A request to a model; an empty `model` is that of the step.
 
-    The last message is a user's. Of `temperature` and `max_tokens`, `None` is the model's own. The
-    answer follows the JSON Schema `schema` only where the endpoint enforces one: check it.
+    The last message is a user's. `temperature` and `max_tokens` of `None` are the model's own. The
+    answer follows the JSON Schema `schema` only if the endpoint enforces it: check it.
     """
 
     messages: Sequence[Message]
@@ -44,7 +44,7 @@ class ToolModelRequest:
 
 @frozen
 class ModelAnswer:
-    """The text, the name of the model that wrote it, and the tokens as far as they are known.
+    """The text, the name of the model that wrote it, and the tokens if they are known.
 
     `is_whole` is false for an answer that was cut off or refused; `stop` says which.
     """
@@ -60,7 +60,7 @@ class ModelAnswer:
 
 
 async def ask_model(request: ToolModelRequest) -> ModelAnswer:
-    """The answer of a model to the request, within the time-out of the call.
+    """Ask a model, within the time limit of the call.
 
     Raises:
         PackError: `unavailable`, `limit` or `timeout`: there is no answer.
@@ -82,7 +82,7 @@ async def ask_model(request: ToolModelRequest) -> ModelAnswer:
 
 
 def _params(request: ToolModelRequest) -> JsonObject:
-    """The request in MCP's terms; without `maxTokens` the model's own bound holds."""
+    """Return the request as MCP params; without `maxTokens` the model's own limit applies."""
     params: dict[str, JsonValue] = {
         "messages": [
             {"role": message.role, "content": {"type": "text", "text": message.text}}

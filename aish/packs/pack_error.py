@@ -1,6 +1,6 @@
 """The failure of a tool.
 
-Without imports, because the child process that parses untrusted files raises it too.
+Has no imports, because the child process that parses untrusted files raises it too.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class PackError(Exception):
     """A failure reported to the model: a stable code, a sentence, and details for programs.
 
-    All that a tool calls may raise it.
+    Everything that a tool calls may raise it.
     """
 
     def __init__(self, code: str, message: str, **details: "JsonValue") -> None:
@@ -23,6 +23,6 @@ class PackError(Exception):
         self.trailer = ""
 
     def with_trailer(self, trailer: str) -> "PackError":
-        """Add lines of ours after its text: they are not indented as an imitation."""
+        """Add lines of ours after its text, which are not indented as an imitation would be."""
         self.trailer = trailer
         return self

@@ -9,10 +9,10 @@ from aish.packs.framework.option_checks import destination_problems
 
 @frozen
 class BrowserOptions:
-    """`program` is the browser, a name in PATH or a path; empty for the usual names.
+    """Options of the pack: `program` is a name or a path, empty for Chromium in PATH.
 
-    `allow` are addresses `host:port` that pages may reach although they are not public.
-    `attach` permits to attach to a running browser, which has its user's cookies.
+    `allow` are addresses `host:port` that pages may reach although they are not public. `attach`
+    permits a browser that is already running, which has its user's cookies.
     """
 
     program: str = option("", "literal")

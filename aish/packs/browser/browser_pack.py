@@ -1,7 +1,8 @@
 """The pack `browser`: ten tools on one page of a headless Chromium.
 
 The browser starts with the first call that needs it and ends with the run. Its connections go
-through the guard; what a page says is enclosed in marks. One call at a time: all share the page.
+through the guard, and text of pages is enclosed in marks. Calls run one at a time, because they
+share the page.
 """
 
 import math
@@ -82,7 +83,7 @@ class Browser:
         return self.connection.current()
 
     async def connect(self, debug_url: str, seconds: float) -> "BrowserConnection":
-        """The connection to the browser at an address, or to our own; it is opened if necessary."""
+        """Return the connection to the browser at an address, or to our own; open it if needed."""
         from aish.packs.browser.connection import parse_debug_url
 
         place = parse_debug_url(debug_url, self.options) if debug_url else None
@@ -97,7 +98,7 @@ class Browser:
         return self.connection
 
     async def disconnect(self) -> bool:
-        """Close the browser, or leave an attached one; return false without one."""
+        """Close the browser, or detach from an attached one; return false if there is none."""
         connection, self.connection = self.connection, None
         if connection is None:
             return False
@@ -107,7 +108,7 @@ class Browser:
     async def _live(
         self, place: str | None, *, task_status: "TaskStatus[BrowserConnection]"
     ) -> None:
-        """Keep one connection open, in a task of its own, until it is closed or lost."""
+        """Keep one connection open, in its own task, until it is closed or lost."""
         from aish.packs.browser.connection import open_connection
 
         connection: BrowserConnection | None = None
@@ -135,7 +136,7 @@ async def _lifespan(context: PackContext) -> AsyncGenerator[Browser]:
 
 
 def _call_timeout(seconds: float) -> float:
-    """The time of a call, within that of the step."""
+    """Return the time limit of a call, within that of the step."""
     return max(min(seconds, CALL_DEADLINE.get() - anyio.current_time() - 1), 1)
 
 
@@ -522,7 +523,7 @@ async def browser_eval(browser: Browser, script: str, timeout_seconds: Seconds =
 
 
 def _mask_value(value: JsonValue, mask: Callable[[str], str]) -> JsonValue:
-    """The value without secrets, its texts without what a terminal would act on."""
+    """Return the value with masked secrets, and without control characters in its texts."""
     if isinstance(value, str):
         return for_terminal(mask(value))
     if isinstance(value, Mapping):

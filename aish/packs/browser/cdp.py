@@ -1,9 +1,9 @@
-"""The Chrome DevTools Protocol: commands, their replies, and events, over a pipe or a WebSocket.
+"""The Chrome DevTools Protocol: commands, replies and events, over a pipe or a WebSocket.
 
 Our own browser is connected by two pipes, which no other process can open: a debugging port would
 let every process of the machine drive it. WebSockets are for browsers that another program started.
-Incoming data was made by pages: its size is limited, and anything but a message of the protocol
-ends the connection.
+Incoming data comes from pages: its size is limited, and anything but a message of the protocol ends
+the connection.
 """
 
 import json
@@ -46,31 +46,31 @@ class NoReplyError(Exception):
 
 
 class ReplyTooLargeError(Exception):
-    """The answer to a command is larger than a message may be."""
+    """The reply to a command is larger than the limit."""
 
 
 @frozen
 class Oversized:
-    """The beginning of a message that was too large to be read."""
+    """The beginning of a message that was too large to read."""
 
     head: bytes
 
 
 class CdpChannel(Protocol):
-    """A carrier of messages: a pipe or a WebSocket."""
+    """A transport for messages: a pipe or a WebSocket."""
 
     async def send(self, text: str) -> None:
         """Send one message.
 
         Raises:
-            ConnectionLostError: the other side has gone.
+            ConnectionLostError: the other side is closed.
         """
 
     async def receive(self) -> "bytes | str | Oversized":
-        """The next message.
+        """Receive the next message.
 
         Raises:
-            ConnectionLostError: the other side has gone, or sent too much.
+            ConnectionLostError: the other side is closed, or sent too much.
         """
 
     async def aclose(self) -> None:
@@ -96,10 +96,10 @@ class PipeWire:
             raise BrowserLostError("the browser has ended") from error
 
     async def receive(self) -> bytes | Oversized:
-        """The next message; of one that is too large its beginning.
+        """Receive the next message; of a too large one only its beginning.
 
         Raises:
-            ConnectionLostError: the other side has gone, or does not send messages.
+            ConnectionLostError: the other side is closed, or does not send messages.
         """
         pieces: list[bytes] = []
         size, head = 0, b""
@@ -121,7 +121,7 @@ class PipeWire:
                 raise BrowserLostError("the browser has ended")
 
     async def aclose(self) -> None:
-        """Close both pipes: the browser ends by that."""
+        """Close both pipes, which ends the browser."""
         self._writer.close()
         self._reader.close()
 
@@ -141,7 +141,7 @@ class WebSocketWire:
             raise BrowserLostError("the browser has closed the connection") from error
 
     async def receive(self) -> str | bytes:
-        """The next message; one that is too large closes the connection."""
+        """Receive the next message; one that is too large closes the connection."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -153,7 +153,7 @@ class WebSocketWire:
             raise BrowserLostError("the browser has closed the connection") from error
 
     async def aclose(self) -> None:
-        """Close the connection; a peer that does not answer is not waited for."""
+        """Close the connection without waiting for a peer that does not answer."""
         with anyio.move_on_after(_CLOSING_SECONDS):
             await self._socket.close()
 
@@ -162,10 +162,10 @@ _TOO_BIG: Final = 1009
 
 
 async def connect_websocket(url: str, seconds: float) -> WebSocketWire:
-    """A connection to the debugging address of a browser.
+    """Connect to the debugging address of a browser.
 
     Raises:
-        ConnectionLostError: there is none.
+        ConnectionLostError: it fails.
     """
     from websockets.asyncio.client import connect
     from websockets.exceptions import InvalidHandshake
@@ -203,7 +203,7 @@ class CdpClient:
         self.lost: BrowserLostError | None = None
 
     async def run(self) -> None:
-        """Read until the connection ends; whoever waits for a reply then gets an error."""
+        """Read until the connection ends; pending commands then fail."""
         try:
             while True:
                 self._take(await self._wire.receive())
@@ -220,7 +220,7 @@ class CdpClient:
         session: str = "",
         seconds: float = math.inf,
     ) -> Mapping[str, Any]:
-        """The result of a command.
+        """Send a command, and return its result.
 
         Raises:
             CdpError: the browser answers with an error.
@@ -293,7 +293,7 @@ class CdpClient:
         self._on_event(session, method, parameters)
 
     def _take_oversized(self, head: bytes) -> None:
-        """Fail the command that it answers; an event that is too large is left out."""
+        """Fail the command that it replies to; a too large event is dropped."""
         number = head.removeprefix(b'{"id":').split(b",", 1)[0]
         pending = self._pending.get(int(number)) if number.isdigit() else None
         if pending is not None:

@@ -1,7 +1,7 @@
-"""A Chromium of our own: its program, its flags, its profile and its end.
+"""Our own Chromium: its program, flags, profile and end.
 
 The profile is a temporary folder, which also holds the browser's home and temporary files.
-`system/process/supervisor` ends the whole process tree, whatever happens to aish.
+`system/process/supervisor` ends the whole process tree, even if aish is killed.
 """
 
 import errno
@@ -69,7 +69,7 @@ _FLAGS: Final = (
 
 
 def find_chromium(program: str, environ: Mapping[str, str]) -> str | None:
-    """The path of the browser: of `program`, a name or a path, or else of what PATH has."""
+    """Find the browser `program`, a name or a path, or one with a usual name in PATH."""
     path = environ.get("PATH", "")
     names = (program,) if program else PROGRAMS
     return next((location for name in names if (location := shutil.which(name, path=path))), None)
@@ -77,7 +77,7 @@ def find_chromium(program: str, environ: Mapping[str, str]) -> str | None:
 
 @frozen
 class Chromium:
-    """A started browser; `sandboxed` says whether its pages are in Chromium's sandbox."""
+    """A running browser; `sandboxed` says whether its pages are in Chromium's sandbox."""
 
     path: str
     wire: PipeWire
@@ -86,7 +86,7 @@ class Chromium:
     stderr: StderrLog
 
     def words(self, mask: Callable[[str], str]) -> str:
-        """The first and the last line of its standard error, and the first that is fatal."""
+        """Return the first and last line of its standard error, and the first fatal one."""
         lines = [line.strip() for line in mask(self.stderr.excerpt).splitlines() if line.strip()]
         fatal = [line for line in lines if "FATAL" in line]
         named = lines[:1] + fatal[:1] + lines[-1:]
@@ -102,7 +102,7 @@ async def own_chromium(
     guard: Sequence[str],
     preferences: Mapping[str, JsonValue],
 ) -> AsyncGenerator[Chromium]:
-    """A browser with the flags and preferences of its guard; at the end nothing of it is left."""
+    """Start a browser with the flags and preferences of its guard; leave nothing of it behind."""
     path = find_chromium(program, environ)
     if path is None:
         what = f"`{for_line(program)}`" if program else "Chromium"
@@ -172,7 +172,7 @@ def _pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
 
 @contextmanager
 def _profile(reaper: Reaper, preferences: Mapping[str, JsonValue]) -> Generator[Path]:
-    """A folder for one browser, locked as long as it is used, and removed at the end."""
+    """Make a profile for one browser, locked while it is used, and removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_temporary_folder()))
     if "\n" not in str(folder):  # the reaper reads lines
         reaper.own_folder(folder)
@@ -191,13 +191,13 @@ def _profile(reaper: Reaper, preferences: Mapping[str, JsonValue]) -> Generator[
 
 
 def _temporary_folder() -> str:
-    """The folder of profiles: that for temporary files, unless no socket fits below it."""
+    """Return the folder for profiles: the temporary one, unless socket paths get too long."""
     folder = tempfile.gettempdir()
     return folder if len(os.fsencode(folder)) <= _LONGEST_FOLDER else "/tmp"  # ruff: ignore[hardcoded-temp-file] - what is made there is private
 
 
 def remove_left_profiles() -> None:
-    """Remove the profiles of processes that were killed, with the process that cleans up too."""
+    """Remove the profiles of killed processes; `system/process` also removes them."""
     for folder in Path(_temporary_folder()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # in use, of another user, or removed meanwhile
             _remove_if_left(folder)

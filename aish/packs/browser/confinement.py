@@ -1,8 +1,8 @@
-"""Flags that leave a Chromium of ours no way out but the guarded proxy.
+"""Flags that let our Chromium connect only through the guarded proxy.
 
-Each flag stands with the way out that it closes. For TCP none of them is relied on alone: all
-names but the proxy's own address are unknown to the browser, and what is not connected by the proxy
-is not connected at all. UDP of WebRTC is closed by a flag, and once more by a preference.
+Each flag has a comment with the connections that it prevents. For TCP no flag is relied on alone:
+the browser can resolve no names but the proxy's own address, and only the proxy opens connections.
+UDP of WebRTC is disabled by a flag and by a preference.
 """
 
 from collections.abc import Mapping
@@ -95,7 +95,7 @@ That of WebRTC suffices alone, as its flag does.
 
 
 def confinement_flags(proxy: str) -> tuple[str, ...]:
-    """The flags of a Chromium whose only connections are those to the proxy at `HOST:PORT`."""
+    """Return the flags of a Chromium that connects only to the proxy at `HOST:PORT`."""
     return (
         f"--proxy-server=http://{proxy}",
         *_THROUGH_THE_PROXY,

@@ -1,7 +1,7 @@
-"""The connection to one browser: starting it or attaching to it, and the one page in it.
+"""The connection to one browser, started or attached to, with its one page.
 
-What happens in the browser outside of the page is decided here: windows that pages open are closed,
-downloads and permissions refused. A page that cannot be used any more is replaced.
+This decides about everything outside of the page: windows that pages open are closed, downloads and
+permissions refused. A page that no longer works is replaced.
 """
 
 import json
@@ -46,7 +46,7 @@ _NO_PAGE: Final = "the page was closed; browser_navigate opens a new one"
 
 
 def parse_page_url(text: str, most: int) -> str:
-    """An address that a page may be opened at: `http:`, `https:` or `about:blank`."""
+    """Parse the address of a page: `http:`, `https:` or `about:blank`."""
     url = text.strip()
     if url == "about:blank":
         return url
@@ -70,7 +70,7 @@ def parse_page_url(text: str, most: int) -> str:
 
 
 def parse_debug_url(text: str, options: BrowserOptions) -> str:
-    """The address of a browser on this machine, with its host as a number."""
+    """Parse the address of a browser on this machine, with its host as a number."""
     if not options.attach:
         message = "attaching is blocked: the browser has its user's cookies"
         raise PackError("blocked", f"{message} (the option `attach: true` permits it)")
@@ -99,7 +99,7 @@ _BROWSER_PATH: Final = "/devtools/browser/"
 
 
 class BrowserConnection:
-    """A browser, and the page in it that the tools use."""
+    """A browser, and its page for the tools."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class BrowserConnection:
 
     @property
     def attached(self) -> bool:
-        """True if somebody else started the browser."""
+        """True if another program started the browser."""
         return self.place is not None
 
     @property
@@ -138,7 +138,7 @@ class BrowserConnection:
         return self._page
 
     async def usable(self) -> Page:
-        """A page that responds: the current one, or a new one instead."""
+        """Return a page that responds: the current one, or a new one."""
         page = self._page
         if page is not None and await page.responds():
             return page
@@ -147,10 +147,10 @@ class BrowserConnection:
         return await self._new_page()
 
     async def navigate(self, url: str, *, waits: bool, seconds: float) -> Navigated:
-        """Open an address in a page that answers.
+        """Open an address in a working page.
 
         Raises:
-            PackError: there is no page there, no answer in time, or the guard refuses it.
+            PackError: there is no such page, it does not answer in time, or the guard refuses it.
         """
         has_crashed = self._page is not None and self._page.has_crashed
         count = self._count_refusals()
@@ -179,7 +179,7 @@ class BrowserConnection:
         return await page.navigate(url, waits=waits, seconds=seconds)
 
     def take_notes(self) -> list[str]:
-        """Return and forget what was refused or closed, by the guard too."""
+        """Return and clear the notes about refused or closed things, also those of the guard."""
         refused = self._refusals_after(self._noted)
         self._noted = self._count_refusals()
         for message in dict.fromkeys(one.message for one in refused if one.code == "blocked"):
@@ -202,7 +202,7 @@ class BrowserConnection:
             return ""
 
     async def run(self) -> None:
-        """Read what the browser says until the connection ends."""
+        """Read messages of the browser until the connection ends."""
         await self._client.run()
         if self._page is not None:
             self._page.lose()
@@ -221,7 +221,7 @@ class BrowserConnection:
             raise PackError("unavailable", ": ".join(filter(None, parts))) from error
 
     def _start_failure(self, chromium: Chromium) -> str:
-        """The reason why our own browser cannot be used."""
+        """Return the reason why our own browser cannot be used."""
         if self.version:
             return "Chromium ended while it was started"
         path = shorten(for_line(chromium.path), _SHOWN)
@@ -245,7 +245,7 @@ class BrowserConnection:
         await self._over.wait()
 
     async def close(self) -> None:
-        """End the connection, and wait until nothing of it is left."""
+        """Close the connection, and wait until the browser has ended."""
         if self.attached and self._page is not None:
             with anyio.move_on_after(1), suppress(PackError):
                 await self._call("Target.closeTarget", {"targetId": self._page.target})
@@ -253,7 +253,7 @@ class BrowserConnection:
         await self._closed.wait()
 
     def finish(self) -> None:
-        """Wake those that `close` it."""
+        """Wake tasks that wait in `close`."""
         self._closed.set()
 
     async def _refuse_everything(self) -> None:
@@ -294,7 +294,7 @@ class BrowserConnection:
             raise PackError("unavailable", shorten(message, _SHOWN)) from error
 
     def _take(self, session: str, method: str, parameters: Mapping[str, Any]) -> None:
-        """Take note of an event; must not wait."""
+        """Handle an event without waiting."""
         page = self._page
         match method:
             case "Target.targetCreated":
@@ -312,7 +312,7 @@ class BrowserConnection:
                     page.take(method, parameters)
 
     def _take_target(self, info: Mapping[str, Any]) -> None:
-        """Close windows that a page opens; in an attached browser those of our page only."""
+        """Close a window that a page has opened; of an attached browser, only our page's."""
         opener = info.get("openerId")
         is_window = info.get("type") == "page"
         if is_window and (self._is_ours(opener) if self.attached else self._is_foreign(opener)):
@@ -330,7 +330,7 @@ class BrowserConnection:
 async def open_connection(
     place: str | None, options: BrowserOptions, services: PackServices
 ) -> AsyncGenerator[BrowserConnection]:
-    """A browser that is ready, of our own or at an address; at the end it is closed or left."""
+    """Open a browser, our own or one at an address; at the end it is closed or detached from."""
     if place is not None:
         seconds = _DEBUG_SECONDS
         try:

@@ -35,7 +35,7 @@ _DESCRIBE: Final = r"""function () {
 
 @frozen
 class Evaluated:
-    """The result of a script, also as text; or its error."""
+    """The result of a script as data and text, or its error."""
 
     value: JsonValue = None
     text: str = ""

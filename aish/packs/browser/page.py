@@ -1,7 +1,7 @@
 """A page of a browser: its events, and actions on it.
 
-A page that has crashed, hangs or was closed says so to every further call; a new one takes its
-place with the next navigation.
+Every call on a page that has crashed, hangs or was closed fails; the next navigation opens a new
+page.
 """
 
 import base64
@@ -64,7 +64,7 @@ CRASHED: Final = "the page has crashed"
 
 @frozen
 class ConsoleMessage:
-    """A message of the console, masked."""
+    """A console message, masked."""
 
     type: str
     text: str
@@ -81,7 +81,7 @@ class Image:
 
 
 class PageConsole:
-    """The last messages of the console, over all pages; `dropped` counts those before them."""
+    """The last console messages of all pages; `dropped` counts earlier ones."""
 
     def __init__(self, mask: Callable[[str], str]) -> None:
         self._mask = mask
@@ -89,7 +89,7 @@ class PageConsole:
         self.dropped = 0
 
     def add(self, type: str, text: str, timestamp: object, place: Mapping[str, Any]) -> None:  # ruff: ignore[builtin-argument-shadowing] - as in the result
-        """Keep a message; secrets in it are masked before it is cut."""
+        """Keep a message; secrets are masked before it is cut."""
         self.dropped += len(self.messages) == CONSOLE_SIZE
         line, url = place.get("lineNumber"), str(place.get("url") or "")
         self.messages.append(
@@ -108,7 +108,7 @@ class PageConsole:
 
 
 class Notes:
-    """Notes of what was refused or closed since they were last taken."""
+    """Notes about what was refused or closed since they were last taken."""
 
     def __init__(self, mask: Callable[[str], str]) -> None:
         self._mask = mask
@@ -116,7 +116,7 @@ class Notes:
         self._more = 0
 
     def add(self, what: str, said: str = "") -> None:
-        """Note something; `said` is text of a page, which is masked before it is cut."""
+        """Add a note; `said` is text of a page, which is masked before it is cut."""
         if len(self._notes) >= _MOST_NOTES:
             self._more += 1
             return
@@ -124,7 +124,7 @@ class Notes:
         self._notes.append(f"{what}: {excerpt}" if excerpt else what)
 
     def take(self) -> list[str]:
-        """Return the notes and forget them."""
+        """Return and clear the notes."""
         notes = [*self._notes, *([and_more(self._more).strip()] if self._more else [])]
         self._notes, self._more = [], 0
         return notes
@@ -181,7 +181,7 @@ class Page:
                 raise PackError("unavailable", shorten(message, _SHOWN)) from error
 
     async def size(self) -> Mapping[str, Any]:
-        """The place of the whole document: `x`, `y`, `width`, `height`."""
+        """Return the rectangle of the document: `x`, `y`, `width`, `height`."""
         try:
             metrics = await self.call("Page.getLayoutMetrics")
         except CdpError as error:
@@ -195,7 +195,7 @@ class Page:
         parameters: Mapping[str, Any] | None = None,
         seconds: float = REPLY_SECONDS,
     ) -> Mapping[str, Any]:
-        """The result of a command to this page.
+        """Send a command to this page, and return its result.
 
         Raises:
             CdpError: the browser refuses it.
@@ -223,11 +223,11 @@ class Page:
             raise
 
     def post(self, method: str, parameters: Mapping[str, Any]) -> None:
-        """Send a command whose reply nobody needs."""
+        """Send a command and ignore its reply."""
         self._client.post(method, parameters, session=self.session)
 
     async def responds(self) -> bool:
-        """Return true if scripts of the page can run; else give the page up."""
+        """Return true if scripts of the page can run; else give up the page."""
         if self.dead:
             return False
         try:
@@ -261,10 +261,10 @@ class Page:
             self._tell()
 
     async def navigate(self, url: str, *, waits: bool, seconds: float) -> "Navigated":
-        """Go to an address, and wait until it is loaded.
+        """Navigate to an address, and wait until it is loaded.
 
         Raises:
-            PackError: there is no page there, or no answer in time.
+            PackError: there is no such page, or it does not answer in time.
         """
         deadline = anyio.current_time() + seconds
         try:
@@ -294,11 +294,11 @@ class Page:
         return Navigated(status, is_loaded=self._loader in self._loaded)
 
     async def settle(self, deadline: float) -> bool:
-        """Wait until a page is loaded; return false if time is over."""
+        """Wait until a page is loaded; return false after the time limit."""
         return await self._until(lambda: not self._loading, deadline - anyio.current_time())
 
     async def look(self, function: str, *arguments: JsonValue) -> Mapping[str, Any]:
-        """The result of a function of `page_functions`, in a world that scripts cannot reach."""
+        """Call a function of `page_functions`, in a world that scripts of the page cannot reach."""
         deadline = anyio.current_time() + REPLY_SECONDS
         while True:
             try:
@@ -314,7 +314,7 @@ class Page:
     async def find(
         self, function: str, *arguments: JsonValue, seconds: float, selector: str
     ) -> Mapping[str, Any]:
-        """Look until the `state` is `ok`."""
+        """Repeat the call until `state` is `ok`."""
         deadline = anyio.current_time() + seconds
         while True:
             result = await self.look(function, selector, *arguments)
@@ -331,7 +331,7 @@ class Page:
             await anyio.sleep(_POLL_SECONDS)
 
     async def click(self, x: float, y: float, deadline: float) -> None:
-        """Click at a point of the viewport, and wait for the page that this may lead to."""
+        """Click at a point of the viewport, and wait for a page that this may open."""
         at = {"x": x, "y": y}
         pressed = {**at, "button": "left", "clickCount": 1}
         await self._input("Input.dispatchMouseEvent", {"type": "mouseMoved", **at})
@@ -354,7 +354,7 @@ class Page:
     async def screenshot(
         self, kind: str, clip: Mapping[str, Any] | None, *, seconds: float
     ) -> Image:
-        """A picture of the viewport, or of a part of the document."""
+        """Take a picture of the viewport, or of a part of the document."""
         parameters: dict[str, Any] = {"format": kind}
         if kind == "jpeg":
             parameters["quality"] = 80
@@ -401,7 +401,7 @@ class Page:
             raise PackError("unavailable", "the page takes no input") from error
 
     async def _after_input(self, deadline: float) -> None:
-        """Wait for what an input has begun: scripts of the page, and another document."""
+        """Wait for the effects of an input: scripts of the page, or another document."""
         try:
             await self.call("Runtime.evaluate", {"expression": _NEXT_TASK, "awaitPromise": True})
         except CdpError:
@@ -482,13 +482,13 @@ class Page:
         self._changed = anyio.Event()
 
     def lose(self) -> None:
-        """Wake all that wait: the connection is lost."""
+        """Wake all waiting tasks: the connection is lost."""
         self._tell()
 
 
 @frozen
 class Navigated:
-    """The status of the answer, if it came over HTTP, and whether all of the page is loaded."""
+    """The HTTP status, if there is one, and whether the page is completely loaded."""
 
     status: int | None
     is_loaded: bool
@@ -521,7 +521,7 @@ def exception_text(details: Mapping[str, Any]) -> str:
 
 
 def image_size(data: bytes) -> tuple[int, int]:
-    """Width and height, read from the bytes of a PNG or a JPEG.
+    """Read width and height from the bytes of a PNG or a JPEG.
 
     Raises:
         struct.error: it is neither.

@@ -1,8 +1,8 @@
-"""The JavaScript functions that look at a page and prepare clicks and input.
+"""JavaScript functions that inspect a page and prepare clicks and input.
 
-They run in a world of their own: scripts of the page cannot replace what they call. Names of
-elements can hide properties of documents and forms even there, so that these are taken from the
-prototypes. What they return is cut there already.
+They run in a world of their own: scripts of the page cannot replace the functions that they call.
+Even there, names of elements can hide properties of documents and forms, so these are taken from
+the prototypes. Results are cut before they are returned.
 """
 
 _SHARED = r"""

@@ -5,9 +5,9 @@ from aish.core.frozen import frozen
 
 @frozen
 class COptions:
-    """`macros` are words that a parser may ignore, beside the usual ones.
+    """Options of the pack: `macros` are words that the parser may ignore, beside the usual ones.
 
-    One that ends in `()` is ignored with its arguments, one that ends in `:` with the colon.
+    A word that ends in `()` is ignored with its arguments, one that ends in `:` with the colon.
     """
 
     macros: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The tools of the pack `c`: files in, results out.
 
-Code is parsed in the child process, by `c_symbols`; this module reads, writes and cuts.
+`c_symbols` parses code in the child process; this module reads, writes and cuts.
 """
 
 from typing import Annotated, Any, Literal
@@ -209,7 +209,7 @@ async def _ask_parser(
 
 
 def _source(place: Workspace, path: str) -> bytes:
-    """The text of a file in UTF-8; bytes that are none are kept."""
+    """Return the text of a file as UTF-8; invalid bytes are kept."""
     data = place.read_source(path)
     try:
         text, _ = decode_text(data, path)

@@ -1,6 +1,6 @@
-"""Parses C and C++ with tree-sitter: with which grammar, and what is blanked for it.
+"""Parses C and C++ with tree-sitter: choosing the grammar, and blanking macros and dead code.
 
-Runs in the child that parses untrusted input, and imports nothing but the parser.
+Runs in the child that parses untrusted input, and imports only the parser.
 """
 
 import re
@@ -41,10 +41,10 @@ _BRACKET = re.compile(rb"""[()]|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""")
 
 
 class Parse:
-    """A tree of some code, the grammar it was made with, and the number of its errors.
+    """A syntax tree, its grammar, and the number of errors.
 
-    `blanked` are the ranges of the macros and of the dead code that were left out for it, in order,
-    and empty if nothing had to be; offsets are those of `source` all the same.
+    `blanked` are the ranges of macros and dead code that were blanked for it, in order, and empty
+    if nothing had to be. Offsets are those of `source`.
     """
 
     __slots__ = ("blanked", "errors", "language", "root", "source")
@@ -61,12 +61,12 @@ class Parse:
 
 
 def parse(source: bytes, language: str, macros: Sequence[str] = ()) -> Parse:
-    """The parse with the fewest errors; of several the plainest: as it is, and as C.
+    """Return the parse with the fewest errors, preferring unchanged code and C.
 
     Args:
         source: The code, in UTF-8.
         language: `c`, `cpp` or `either`.
-        macros: What is blanked beside export macros: a name, a name with `()` for one with its
+        macros: Words to blank beside export macros: a name, a name with `()` for one with its
             arguments, or any other text.
     """
     best: Parse | None = None
@@ -86,12 +86,12 @@ def _better(first: Parse | None, second: Parse) -> Parse:
 
 
 def _languages(source: bytes) -> tuple[str, ...]:
-    """The grammars in the order in which they are tried: of equal ones the first is taken."""
+    """Return the grammars in the order of preference."""
     return ("cpp", "c") if _ONLY_CPP.search(source) else ("c", "cpp")
 
 
 def parse_alike(source: bytes, example: Parse, macros: Sequence[str] = ()) -> Parse:
-    """A parse in the way of another one: with its grammar, and with macros blanked if it has."""
+    """Parse code as another parse did: with its grammar, and blanked macros if it has any."""
     if not example.blanked:
         return Parse(source, example.language, source, ())
     text, ranges = blank_out(source, macros)
@@ -99,7 +99,7 @@ def parse_alike(source: bytes, example: Parse, macros: Sequence[str] = ()) -> Pa
 
 
 def new_problem(before: bytes, after: bytes, *, language: str, macros: Sequence[str] = ()) -> str:
-    """Tell where an edit broke code that parsed before; empty if it did not."""
+    """Return where an edit broke code that parsed before; empty if it did not."""
     if parse(before, language, macros).errors:
         # Any edit may be part of the repair.
         return ""
@@ -114,7 +114,7 @@ def problem_of(node: Any) -> str:
 
 
 def error_nodes(root: Any) -> Iterator[Any]:
-    """The nodes that are errors, and those that the parser had to make up, in order."""
+    """Yield error nodes, and nodes that the parser inserted, in order."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -135,7 +135,7 @@ def error_lines(parse: Parse, most: int = 100) -> list[int]:
 
 
 def blank_out(source: bytes, macros: Sequence[str]) -> tuple[bytes, tuple[tuple[int, int], ...]]:
-    """The code with macros and dead code as spaces, at equal length, and where they were."""
+    """Return the code with macros and dead code as spaces, at equal length, and their ranges."""
     ranges: list[tuple[int, int]] = []
     unended = 0
     dead = _DeadCode()
@@ -162,7 +162,7 @@ def blank_out(source: bytes, macros: Sequence[str]) -> tuple[bytes, tuple[tuple[
 
 
 class _DeadCode:
-    """Code between `#if 0` and its end, which need not be C at all."""
+    """Code between `#if 0` and its end, which need not be valid C."""
 
     __slots__ = ("_depth", "since")
 
@@ -171,7 +171,7 @@ class _DeadCode:
         self._depth = 0
 
     def directive(self, match: re.Match[bytes]) -> tuple[int, int] | None:
-        """Take the next directive; the range that ends with it, if one does."""
+        """Process the next directive; return the range that it closes, if any."""
         kind = _KIND.match(match[0])
         if kind is None:
             return None
@@ -192,7 +192,7 @@ class _DeadCode:
 
 @cache
 def _pattern(macros: tuple[str, ...]) -> tuple[re.Pattern[bytes], frozenset[bytes]]:
-    """A pattern of directives and words to blank, and the words that have arguments."""
+    """Return a pattern for directives and words to blank, and the words with arguments."""
     words = [_BEFORE_NAME, _WORDS]
     with_arguments: set[bytes] = set()
     for macro in macros:
@@ -212,7 +212,7 @@ def _pattern(macros: tuple[str, ...]) -> tuple[re.Pattern[bytes], frozenset[byte
 
 
 def _end_of_arguments(source: bytes, start: int) -> int:
-    """Find the end of the arguments of a macro; without any, the end of its name."""
+    """Return the end of the arguments of a macro; without arguments, the end of its name."""
     depth = 0
     if not source[start : start + 100].lstrip().startswith(b"("):
         return start

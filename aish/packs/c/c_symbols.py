@@ -1,7 +1,7 @@
-"""Types and functions of C and C++ code: outline, skeleton, definitions, and their replacement.
+"""Types and functions of C and C++ code: outline, skeleton, definitions, and replacing them.
 
-Runs in the child that parses untrusted input. Function bodies are not looked into, so the
-work beside parsing is that of a file's declarations. Spans are byte offsets of the source.
+Runs in the child that parses untrusted input. Function bodies are skipped, so that the work beside
+parsing is proportional to a file's declarations. Spans are byte offsets of the source.
 """
 
 import re
@@ -59,10 +59,10 @@ _BODIES = frozenset({"compound_statement", "try_statement"})
 
 
 class Symbol:
-    """A type, a function or a namespace, and where its whole declaration begins and ends.
+    """A type, a function or a namespace, and the span of its whole declaration.
 
-    `plain` is its name without template arguments. `body` is where the part begins that a signature
-    leaves out, `defines` whether it has one.
+    `plain` is its name without template arguments. `body` is the start of the part that a signature
+    omits, `defines` says whether there is one.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Symbol:
 
 
 class _DeclarationScope:
-    """The scope of a declaration: the names before its own, and whether it is a class."""
+    """The scope of a declaration: the enclosing names, and whether it is a class."""
 
     __slots__ = ("depth", "name", "namespace", "plain")
 
@@ -107,7 +107,7 @@ _Pending = list[tuple[Any, _DeclarationScope]]
 
 
 def outline(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict[str, object]:
-    """Types and functions with their lines."""
+    """Return types and functions with their lines."""
     parsed = parse(source, language, macros)
     rows = [
         {
@@ -123,7 +123,7 @@ def outline(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict
 
 
 def summary(source: bytes, *, language: str, macros: Sequence[str] = ()) -> str:
-    """The outline as a few lines of text."""
+    """Return the outline as a few lines of text."""
     symbols = symbols_of(parse(source, language, macros))
     rows = [
         f"{'  ' * symbol.depth}{symbol.kind} {symbol.name}, lines {symbol.line}-{symbol.last}"
@@ -136,7 +136,7 @@ def summary(source: bytes, *, language: str, macros: Sequence[str] = ()) -> str:
 def definitions(
     source: bytes, *, name: str, line: int | None, language: str, macros: Sequence[str] = ()
 ) -> dict[str, object]:
-    """The source of each definition of a name, with its lines."""
+    """Return the source of each definition of a name, with its lines."""
     parsed = parse(source, language, macros)
     matching = _find_symbols(parsed, name, line)
     if sum(symbol.end - symbol.start for symbol in matching) > _MOST_SOURCE:
@@ -157,7 +157,7 @@ def definitions(
 def signatures(
     source: bytes, *, name: str, line: int | None, language: str, macros: Sequence[str] = ()
 ) -> dict[str, object]:
-    """The declarations of a name up to their bodies."""
+    """Return the declarations of a name up to their bodies."""
     parsed = parse(source, language, macros)
     rows = [
         {
@@ -170,7 +170,7 @@ def signatures(
 
 
 def skeleton(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict[str, object]:
-    """The code without the bodies of its functions, long initializers and long macros."""
+    """Return the code without function bodies, long initializers and long macros."""
     parsed = parse(source, language, macros)
     pieces: list[bytes] = []
     position = 0
@@ -229,12 +229,12 @@ def update(
 
 
 def symbols_of(found: Parse) -> list[Symbol]:
-    """The types and functions of some code in their order; those within functions are left out."""
+    """Return the types and functions of some code in order, without those within functions."""
     return _SymbolFinder(found).symbols()
 
 
 class _SymbolFinder:
-    """Walks over the declarations of one file; a list of what is left to do takes any depth."""
+    """Walks over the declarations of one file, with an explicit stack for any depth."""
 
     def __init__(self, found: Parse) -> None:
         self._source = found.source
@@ -348,7 +348,7 @@ class _SymbolFinder:
         inner: _Pending,
         alias: Any = None,
     ) -> None:
-        """A type and its members; an anonymous one gets the name of its `typedef`."""
+        """Add a type and its members; an anonymous one gets the name of its `typedef`."""
         named = node.child_by_field_name("name")
         body = node.child_by_field_name("body")
         if named is not None:
@@ -380,7 +380,7 @@ class _SymbolFinder:
         return _DeclarationScope(name, plain, scope.depth + 1, namespace)
 
     def _old_style(self, siblings: Sequence[Any], index: int, scope: _DeclarationScope) -> None:
-        """A K&R definition that the grammar takes for declarations and a block behind them."""
+        """Add a K&R definition, which the grammar parses as declarations and a block."""
         for position in range(index - 1, max(-1, index - 100), -1):
             head = siblings[position]
             if head.type not in {"declaration", "ERROR", "expression_statement"}:
@@ -425,7 +425,7 @@ class _SymbolFinder:
         self._found.append(symbol)
 
     def _with_macros(self, start: int) -> int:
-        """Find the start of a declaration, with the blanked macros directly before it."""
+        """Return the start of a declaration, with blanked macros directly before it."""
         index = bisect_left(self._ends, start + 1) - 1
         while index >= 0 and start - self._ends[index] <= _LONGEST_INDENT:
             between = self._source[self._ends[index] : start]
@@ -442,7 +442,7 @@ class _SymbolFinder:
         return start
 
     def _names(self, named: Any, scope: _DeclarationScope) -> tuple[str, str]:
-        """The full name, and the same without template arguments."""
+        """Return the full name, with and without template arguments."""
         name = normalize_name(_text(self._source[named.start_byte : _name_end(named)]))
         plain = name if "<" not in name else _plain(named, self._source)
         if not name:
@@ -461,10 +461,10 @@ def normalize_name(name: str) -> str:
 
 
 def _find_symbols(code: Parse, name: str, line: int | None) -> list[Symbol]:
-    """The definitions of a name, or its declarations if there are none.
+    """Return the definitions of a name, or its declarations if there are none.
 
-    Outer scopes may be left out where nothing has exactly that name. `line` is any line of the
-    one that is meant.
+    Outer scopes may be omitted if nothing has exactly that name. `line` is any line of the wanted
+    one.
     """
     symbols = symbols_of(code)
     plain = normalize_name(name)
@@ -517,7 +517,7 @@ def _text(data: bytes) -> str:
 
 
 def _unwrap(node: Any, scope: _DeclarationScope) -> tuple[Any, _DeclarationScope]:
-    """Return the declaration in a template, a friend or a linkage, and its scope."""
+    """Return the declaration inside a template, friend or linkage specification, and its scope."""
     while node is not None:
         kind = node.type
         if kind == "friend_declaration":
@@ -533,14 +533,14 @@ def _unwrap(node: Any, scope: _DeclarationScope) -> tuple[Any, _DeclarationScope
 
 
 def _declaration_end(node: Any, siblings: Sequence[Any], index: int) -> int:
-    """The end of a declaration, with a `;` that the grammar leaves out."""
+    """Return the end of a declaration, with a `;` that the grammar does not include."""
     after = siblings[index + 1] if index + 1 < len(siblings) else None
     end: int = node.end_byte if after is None or after.type != ";" else after.end_byte
     return end
 
 
 def _function_name(declarator: Any) -> Any:
-    """The node of the name of a function that is declared; `None` if it declares none."""
+    """Return the name node of a declared function; `None` if it is none."""
     node = declarator
     function = None
     for _ in range(_DEEPEST):
@@ -567,7 +567,7 @@ def _function_name(declarator: Any) -> Any:
 
 
 def _empty_body(declarator: Any, value: Any) -> tuple[Any, Any]:
-    """Return declarator and body of `void f() { };`, which is taken for an initializer."""
+    """Return declarator and body of `void f() { };`, which the grammar takes for an initializer."""
     if declarator.type == "init_declarator":
         value = declarator.child_by_field_name("value")
         declarator = declarator.child_by_field_name("declarator")
@@ -586,7 +586,7 @@ def _below_declarator(node: Any) -> Any:
 
 
 def _innermost(declarator: Any) -> Any:
-    """The node of the name that a declarator declares."""
+    """Return the name node of a declarator."""
     node = declarator
     for _ in range(_DEEPEST):
         if node.type not in _DECLARATORS and node.type != "function_declarator":
@@ -612,7 +612,7 @@ def _last_name(node: Any) -> Any:
 
 
 def _name_end(named: Any) -> int:
-    """The end of a name; a conversion operator is followed by its parameters."""
+    """Return the end of a name; a conversion operator includes its parameters."""
     end: int = named.end_byte
     last = _last_name(named)
     if last.type == "operator_cast":
@@ -652,7 +652,7 @@ def _without_arguments(node: Any, source: bytes) -> str:
 
 
 def _old_style_name(head: Any) -> Any:
-    """The name in the head of a K&R definition that was taken for something else."""
+    """Return the name in the head of a K&R definition that was parsed as something else."""
     if head.type == "declaration":
         declarator = head.child_by_field_name("declarator")
         while declarator is not None and declarator.type == "pointer_declarator":
@@ -683,7 +683,7 @@ _BODY = b"{ /* ... */ }"
 
 
 def _omissions(root: Any, source: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Yield ranges to leave out, and their replacements."""
+    """Yield ranges to omit, and their replacements."""
     pending: list[tuple[Any, int]] = [(root, 0)]
     while pending:
         node, depth = pending.pop()
@@ -730,7 +730,7 @@ _LOOKED_INTO = (
 
 
 def _line_start(source: bytes, start: int) -> int:
-    """The start of a line if only white space is before a definition on it."""
+    """Return the start of a line if only white space precedes a definition on it."""
     line = source.rfind(b"\n", max(0, start - _LONGEST_INDENT), start) + 1
     is_first = bool(line) or start <= _LONGEST_INDENT
     return line if is_first and not source[line:start].strip(b" \t") else start
@@ -747,9 +747,9 @@ def _problem(before: Parse, after: Parse) -> str:
 def _check_apart(
     source: bytes, after: Parse, span: tuple[int, int], size: int, macros: Sequence[str]
 ) -> None:
-    """Check that nothing new reaches over the border of what was replaced.
+    """Check that no new node crosses the border of the replaced range.
 
-    A comment, a string or a `#if` that is left open in the new text takes in what follows.
+    An unclosed comment, string or `#if` in the new text would swallow what follows.
     """
     start, end = span
     crossing = set(_nodes_across(after.root, start, start + size))
@@ -766,7 +766,7 @@ def _check_apart(
 def _check_defines(
     symbols: Sequence[Symbol], replaced: Symbol, name: str, span: tuple[int, int]
 ) -> None:
-    """Check that new text defines what was replaced, by the name that it was asked for."""
+    """Check that new text defines the name that was replaced."""
     start, end = span
     asked = normalize_name(name)
     by_plain = f"::{replaced.plain}".endswith(f"::{asked}")
@@ -782,7 +782,7 @@ def _check_defines(
 
 
 def _nodes_across(root: Any, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-    """The nodes that lie on one side of a border of a range and within it."""
+    """Yield the nodes that cross a border of a range."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -799,9 +799,9 @@ def _nodes_across(root: Any, start: int, end: int) -> Iterator[tuple[str, int, i
 
 
 def _reindent(content: bytes, source: bytes, line: int, start: int) -> bytes:
-    """New text, indented like the place that it takes.
+    """Return new text with the indentation of the place that it replaces.
 
-    Lines of the file from `line` to `start` are the white space before the definition.
+    The file from `line` to `start` is the white space before the definition.
     """
     text = content.strip(b"\n").rstrip()
     while text and not text.split(b"\n", 1)[0].strip():
@@ -829,7 +829,7 @@ def _indent(row: bytes) -> bytes:
 
 
 def _inside_literals(text: bytes) -> set[int]:
-    """The lines that begin within a raw string."""
+    """Return the lines that begin inside a raw string."""
     rows: set[int] = set()
     if b'R"' in text:
         pending = [parse(text, "cpp").root]

@@ -1,1 +1,1 @@
-"""Shared by all packs: declaration of tools, their results, the packs of a server, open."""
+"""Shared by all packs: declaring tools, their results, and opening the packs of a server."""

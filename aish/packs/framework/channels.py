@@ -1,4 +1,4 @@
-"""Channels that tell their followers of events in the packs of a run."""
+"""Channels for events of the packs of a run."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ from aish.core.json import JsonObject
 
 @frozen
 class Follower:
-    """A follower of channels: `wants` says of which, `take` gets the events.
+    """A follower of channels: `wants` selects channels, `take` gets the events.
 
-    Neither waits: what happens in a pack is never slowed.
+    Neither waits, so that a pack is never slowed down.
     """
 
     wants: Callable[[str], bool]
@@ -19,19 +19,19 @@ class Follower:
 
 
 class Channels:
-    """The channels of a run; one for all packs."""
+    """The channels of a run, shared by all packs."""
 
     def __init__(self) -> None:
         self._followers: tuple[Follower, ...] = ()
         self._numbers: dict[str, int] = {}
 
     def number(self, kind: str) -> int:
-        """The next number of a kind, from 1: ids are made of it, so that each names one channel."""
+        """Return the next number of a kind, from 1, so that each id names one channel."""
         self._numbers[kind] = self._numbers.get(kind, 0) + 1
         return self._numbers[kind]
 
     def follow(self, follower: Follower) -> Callable[[], None]:
-        """Tell a follower what happens from now on, until it is stopped by what this returns."""
+        """Send further events to a follower, until the returned function is called."""
         self._followers = (*self._followers, follower)
 
         def stop() -> None:
@@ -40,11 +40,11 @@ class Channels:
         return stop
 
     def is_followed(self, channel: str) -> bool:
-        """Return true if anybody follows a channel; else nothing need be told of it."""
+        """Return true if anybody follows a channel; otherwise no event is needed."""
         return any(follower.wants(channel) for follower in self._followers)
 
     def publish(self, channel: str, type: str, data: JsonObject) -> None:  # ruff: ignore[builtin-argument-shadowing] - the word of the message
-        """Tell those who follow a channel; `data` has no secret in it."""
+        """Send an event to the followers of a channel; `data` must contain no secret."""
         for follower in self._followers:
             if follower.wants(channel):
                 follower.take(channel, type, data)

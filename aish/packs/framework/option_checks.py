@@ -1,4 +1,4 @@
-"""Checks of options that several packs have: addresses of services, hosts with ports."""
+"""Checks of options that several packs share: addresses of services, hosts with ports."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,7 +24,7 @@ def is_plain_address(url: str) -> bool:
 
 
 def destination_problems(allow: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the entries of the option `allow` whose port cannot be."""
+    """Yield entries of the option `allow` with an invalid port."""
     for index, text in enumerate(allow):
         port = text.rpartition(":")[2]
         # What is no host and port at all is a problem of the schema.

@@ -1,7 +1,7 @@
-"""Packs of other distributions: checked where they are loaded, opened with what they ask for.
+"""Packs of other distributions: checked when loaded, opened with the services they ask for.
 
-They are declared as built-in ones are. Their marks are claims, as those of a server, and errors of
-theirs are failures of their server.
+They are declared like built-in packs. Their marks are claims, like those of a server, and their
+errors are failures of their server.
 """
 
 import json
@@ -42,7 +42,7 @@ def load_pack(name: str) -> Pack:
     """Load a pack that a distribution offers.
 
     Raises:
-        PackLoadError: it cannot be loaded, or is not declared as it should be.
+        PackLoadError: it cannot be loaded, or its declaration is not valid.
         UsageError: two distributions offer it.
     """
     loaded = load_offered_pack(name)
@@ -115,7 +115,7 @@ def call_lifespan(
 
 
 def pack_error(name: str, what: str, hint: str | None = None) -> PackLoadError:
-    """Return the error that says what is wrong with a pack that was loaded."""
+    """Return the error for an invalid pack."""
     offer = find_offered_pack(name)
     assert offer is not None, "it was loaded"
     return offer.error(what, hint)

@@ -1,7 +1,7 @@
 """Declaration of packs and their tools.
 
-A typed function becomes a tool: its schema and its descriptions come from the signature, the rest
-from the decorator on it.
+A typed function becomes a tool: its schema and descriptions come from the signature and docstring,
+the rest from the decorator.
 """
 
 import inspect
@@ -41,24 +41,24 @@ _ARGUMENT = re.compile(r"^    (\w+):\s+(.*)$")
 
 @frozen
 class Bounds:
-    """The least and the largest value of a number: `Annotated[int, Bounds(1, 20)]`."""
+    """Lower and upper bound of a number: `Annotated[int, Bounds(1, 20)]`."""
 
     least: float | None = None
     most: float | None = None
 
 
 def description_of(function: Callable[..., object]) -> str:
-    """The docstring up to its `Args:`, each paragraph on one line."""
+    """Return the docstring up to its `Args:`, each paragraph on one line."""
     text = inspect.getdoc(function) or ""
     paragraphs = text.partition("\nArgs:")[0].strip().split("\n\n")
     return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def schema_of(function: Callable[..., object]) -> dict[str, JsonValue]:
-    """The JSON Schema of a function's parameters, without the first one (the state of the pack).
+    """Return the JSON Schema of a function's parameters, without the first one (the state).
 
     Raises:
-        TypeError: a parameter has no description or a type that JSON Schema cannot say; this is
+        TypeError: a parameter has no description, or a type without a JSON Schema; this is
             how a mistake in a pack shows in its tests.
     """
     hints = typing.get_type_hints(function, include_extras=True)
@@ -85,13 +85,13 @@ def schema_of(function: Callable[..., object]) -> dict[str, JsonValue]:
 
 
 def _note_of(hint: object) -> str:
-    """The description that a type brings: `Annotated[str, "The file."]`."""
+    """Return the description in a type: `Annotated[str, "The file."]`."""
     notes = getattr(hint, "__metadata__", ())
     return next((note for note in notes if isinstance(note, str)), "")
 
 
 def _type_schema(hint: Any) -> dict[str, JsonValue]:
-    """The schema of one type; `X | None` is `X`, because omitting the parameter means `None`."""
+    """Return the schema of a type; `X | None` is `X`: omitting the parameter means `None`."""
     if isinstance(hint, types.UnionType):
         some = [choice for choice in hint.__args__ if choice is not types.NoneType]
         if len(some) == 1:
@@ -104,7 +104,7 @@ def _type_schema(hint: Any) -> dict[str, JsonValue]:
 
 
 def _generic_schema(hint: Any, arguments: tuple[Any, ...]) -> dict[str, JsonValue]:
-    """The schema of a type with arguments, such as `list[str]`."""
+    """Return the schema of a type with arguments, such as `list[str]`."""
     match typing.get_origin(hint):
         case typing.Annotated:
             return {**_type_schema(arguments[0]), **_bounds(arguments[1:])}
@@ -126,7 +126,7 @@ def _bounds(notes: Sequence[object]) -> dict[str, JsonValue]:
 
 
 def _object_schema(hint: Any) -> dict[str, JsonValue]:
-    """The schema of a `TypedDict`, whose keys may be objects too."""
+    """Return the schema of a `TypedDict`, whose values may be objects too."""
     properties = {
         name: _type_schema(kind)
         for name, kind in typing.get_type_hints(hint, include_extras=True).items()
@@ -141,7 +141,7 @@ def _object_schema(hint: Any) -> dict[str, JsonValue]:
 
 
 def _argument_descriptions(function: Callable[..., object]) -> dict[str, str]:
-    """The entries of the docstring's `Args:`, continuation lines joined."""
+    """Return the entries of the docstring's `Args:`, with continuation lines joined."""
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
     descriptions: dict[str, str] = {}
     name = ""
@@ -162,11 +162,12 @@ ToolFunction = Callable[..., Awaitable[Answer]]
 
 @frozen
 class Marks:
-    """The four annotations of MCP, always all of them, and whether calls may run in parallel.
+    """The four annotations of MCP, all of them set, and whether calls may run in parallel.
 
-    `passing` tools change only what the run itself has open, such as a page of a browser: a call
-    that fails leaves no work undone. `reach` is what a tool shows beside its `path`. `sends` says
-    whether it can carry data to anybody; by default that is what an open world and a change do.
+    `passing` tools change only what the run itself has open, such as a page of a browser: a failed
+    call leaves nothing half done. `reach` is what a tool shows beside its `path`. `sends` says
+    whether it can carry data to anybody; by default that is true of tools that change something in
+    an open world.
     """
 
     read_only: bool
@@ -243,7 +244,7 @@ SIGNATURE_ROW: Mapping[str, str] = {"signature": "string", "start_line": "intege
 
 @frozen
 class Older:
-    """An older name of a tool: how its parameters were called, and which it sets."""
+    """An older name of a tool: the names of its parameters, and the values that it sets."""
 
     rename: Mapping[str, str] = field(default_factory=dict)
     set: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -251,10 +252,10 @@ class Older:
 
 @frozen
 class PackTool:
-    """A tool of a pack, as a server would describe it, with its function.
+    """A tool of a pack as a server would describe it, with its function.
 
-    `codes` are the failures that it may return beside those of every tool. `older` are its
-    older names, `older_parameters` the older names of its parameters under any of its names.
+    `codes` are its failure codes beside those of every tool. `older` are its older names,
+    `older_parameters` the older names of its parameters under any of its names.
     """
 
     name: str
@@ -277,10 +278,10 @@ def tool(
     older: Mapping[str, Older] | None = None,
     older_parameters: Mapping[str, str] | None = None,
 ) -> Callable[[ToolFunction], PackTool]:
-    """Make a tool of a function, with the function's name.
+    """Make a function a tool with the function's name.
 
-    `result` are the keys of `structuredContent` and their JSON types, or `any`; `rows` those of the
-    objects in an array.
+    `result` are the keys of `structuredContent` with their JSON types, or `any`; `rows` are those
+    of the objects in an array.
     """
 
     def make_tool(function: ToolFunction) -> PackTool:
@@ -317,9 +318,9 @@ def _output_schema(
 
 @frozen
 class FileModel:
-    """A model of the file, as packs see it: where it is, and why it cannot be asked, if so.
+    """A model of the file for packs: its address, and the reason why it cannot be asked, if any.
 
-    `origin` is scheme, host and port, or `embedded`. With a proxy, that is the only way.
+    `origin` is scheme, host and port, or `embedded`. With a proxy, only the proxy is connected to.
     """
 
     origin: str
@@ -329,16 +330,16 @@ class FileModel:
 
 @frozen
 class PackServices:
-    """Services of a run for its packs; one for all servers.
+    """Services of a run for its packs; the same for all servers.
 
-    Packs live in `tasks`. `worker` parses untrusted input. `environ` is the environment of
-    aish, `secrets` the values of variables that options name. `run_folder` is private to the
-    run. `notice` takes a code and a sentence, `mask` removes secrets: `run_secrets`, for texts that
-    come in pieces. `own_files` are what the run is made of,
-    `recorded_files` those of them that it writes itself. `follow` tells of the events of the run,
-    `channels` of what happens in packs. `project` is the folder of the pipeline; `run_id`, `steps`
-    and `servers` are those of the run, as far as it has any. `models` are those of the file by
-    alias, `default_model` is the one of steps that name none; `runs` is the folder of past runs.
+    Packs run in `tasks`. `worker` parses untrusted input. `environ` is the environment of aish,
+    `secrets` has the values of variables that options name. `run_folder` is private to the run.
+    `notice` takes a code and a sentence, `mask` removes secrets; `run_secrets` is for texts that
+    arrive in pieces. `own_files` are the files that the run uses, `recorded_files` those of them
+    that it writes itself. `follow` passes on the events of the run, `channels` those of packs.
+    `project` is the folder of the pipeline; `run_id`, `steps` and `servers` are those of the run,
+    if it has any. `models` are those of the file by alias, `default_model` is for steps that name
+    none; `runs` is the folder of past runs.
     """
 
     tasks: "TaskGroup"
@@ -382,11 +383,11 @@ A built-in one is called with a `PackContext`, another one with the services tha
 
 @frozen
 class Pack:
-    """The tools of a module, and what opens and closes what they share.
+    """The tools of a module, and the lifespan of their shared state.
 
-    `reads` says what its read-only tools return: what is in `files`, or in `collected` texts, which
-    anybody may have written. `options` is a frozen dataclass that stands in a module of its own,
-    which loads no pack: files are checked with it.
+    `reads` says whether its read-only tools return what is in `files`, or `collected` texts, which
+    anybody may have written. `options` is a frozen dataclass in a module of its own, which does not
+    load the pack: files are checked with it.
     """
 
     tools: tuple[PackTool, ...]
@@ -396,7 +397,7 @@ class Pack:
     options: type[Any] | None = None
 
     def manifest_row(self, tool: PackTool) -> dict[str, JsonValue]:
-        """Return the facts needed without loading the pack: `catalogue.ToolMarks`."""
+        """Return the facts that are needed without loading the pack: `catalogue.ToolMarks`."""
         marks = tool.marks
         is_untrusted = marks.open_world or self.reads == "collected"
         by_default = marks.open_world and not marks.read_only

@@ -31,7 +31,7 @@ SHUTDOWN_SECONDS = 5.0
 
 
 class _Life:
-    """The task that one pack is open in: it may keep tasks and limits of its own there."""
+    """The task in which a pack is open, with its own tasks and limits."""
 
     def __init__(self) -> None:
         self.scope = anyio.CancelScope(shield=True)
@@ -42,7 +42,7 @@ class _Life:
 
 
 class OpenPacks:
-    """The tools of several packs; `start` opens what they share, `shutdown` closes it."""
+    """The tools of several packs; `start` opens their shared state, `shutdown` closes it."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class OpenPacks:
             self.tools[tool.name] = tool
 
     async def start(self) -> None:
-        """Open every pack, in order; what was opened is closed again if one fails.
+        """Open every pack in order; if one fails, close those that were opened.
 
         Raises:
             UsageError: an option of a pack cannot be used.
@@ -107,7 +107,7 @@ class OpenPacks:
         """Load a pack of a distribution.
 
         Raises:
-            PackLoadError: it cannot be loaded, needs a root, or has a tool of another pack.
+            PackLoadError: it cannot be loaded, needs a root, or redefines a tool of another pack.
         """
         from aish.packs.framework.outside import load_pack, pack_error
 
@@ -177,7 +177,7 @@ class OpenPacks:
             return failure(PackError("system", (error.strerror or "input or output error").lower()))
 
     async def _open(self, name: str, lifespan: Lifespan) -> None:
-        """Open one pack; where that is cancelled, `shutdown` knows of it."""
+        """Open one pack; if that is cancelled, `shutdown` closes it."""
         self._lives[name] = life = _Life()
         self._services.tasks.start_soon(self._live, name, lifespan, life)
         await life.ready.wait()
@@ -244,13 +244,13 @@ def open_packs(
     options: PackOptions | None = None,
     allow_broad_root: bool = False,
 ) -> OpenPacks:
-    """The tools of the named packs, on `root`; those that need a root are missing without one.
+    """Prepare the named packs on `root`; without a root, tools that need one are absent.
 
     Packs that are not built in are loaded when the packs are started.
 
     Raises:
-        UsageError: there is no such pack, what it needs is not installed, or the root is no
-            folder, or broader than was allowed.
+        UsageError: there is no such pack, its requirements are not installed, or the root is no
+            folder, or broader than allowed.
     """
     options = options or {}
     for name in names:
@@ -282,9 +282,9 @@ def _as_json(result: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _runs_below(root: Path, run_folder: Path | None) -> Path | None:
-    """The folder of runs below a root that has a name of its own (`--run-dir`).
+    """Return the folder of runs below a root if it has a name of its own (`--run-dir`).
 
-    Where the root is in it, only the folder of this run. Journals have the answers of people.
+    If the root is inside it, only the folder of this run. Journals contain the answers of people.
     """
     if run_folder is None:
         return None
@@ -295,7 +295,7 @@ def _runs_below(root: Path, run_folder: Path | None) -> Path | None:
 
 
 def input_schema_of(name: str) -> JsonObject | None:
-    """The schema of a pack tool's arguments, by the tool's own name.
+    """Return the schema of a pack tool's arguments, by the tool's own name.
 
     `None` if there is no such tool, or a library of its pack is missing.
     """

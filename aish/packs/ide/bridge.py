@@ -1,9 +1,9 @@
-"""A connection to a bridge, which is opened again when it is lost.
+"""A connection to a bridge, which is reopened when it is lost.
 
-A message is `{type, channel, sessionId, data, timestamp}`, with an `id`. Most bridges pass it on
-and answer nothing; only one that has once sent a `replyTo` is waited for: what answers has the id
-there, with `data` or `error: {code, message}`. Anything else that comes is told on the channel
-`ide:<type>`. Imported only where the option `bridge` is set.
+A message is `{type, channel, sessionId, data, timestamp}`, with an `id`. Most bridges forward it
+and answer nothing; only one that has sent a `replyTo` before is waited for. Its answer has the id
+as `replyTo`, and `data` or `error: {code, message}`. Other messages are published on the channel
+`ide:<type>`. Imported only if the option `bridge` is set.
 """
 
 import json
@@ -46,7 +46,7 @@ _SILENT.propagate = False
 
 
 class ReconnectPauses:
-    """Pauses before connections: doubled each time, with a little jitter."""
+    """Pauses between attempts to connect: doubled each time, with some jitter."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first = first
@@ -59,12 +59,12 @@ class ReconnectPauses:
         return wait * random.uniform(1 - _JITTER, 1 + _JITTER)  # ruff: ignore[suspicious-non-cryptographic-random-usage] - spreads connections
 
     def reset(self) -> None:
-        """Begin with the first pause again, after a useful connection."""
+        """Start again with the first pause, after a useful connection."""
         self._count = 0
 
 
 class _Connecting(connect):
-    """Follows no redirect: the token is for the address that was configured."""
+    """Follows no redirect, because the token is for the configured address."""
 
     def process_redirect(self, exc: Exception) -> Exception:  # ruff: ignore[no-self-use] - overrides
         return exc
@@ -77,7 +77,7 @@ class _EditorRequest:
 
 
 class Bridge:
-    """Asks a bridge; `run` keeps the connection."""
+    """Asks a bridge; `run` keeps the connection open."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Bridge:
         """Return the bridge's answer; `None` if there is none within 5 seconds.
 
         Raises:
-            PackError: `unavailable`, it is down or answers nonsense; or what it says is wrong.
+            PackError: `unavailable` if it is down or its answer is not valid; or its own error.
         """
         with anyio.move_on_after(ANSWER_SECONDS):
             await self._tried.wait()
@@ -165,7 +165,7 @@ class Bridge:
         return None
 
     async def _run_connection(self) -> None:
-        """Open a connection and take what comes, until it ends."""
+        """Open a connection and handle its messages until it ends."""
         async with _Connecting(
             self._options.url,
             additional_headers=self._headers,
@@ -213,7 +213,7 @@ class Bridge:
 
 
 def _error_text(error: Exception) -> str:
-    """The reason why a connection failed or ended."""
+    """Return the reason why a connection failed or ended."""
     match error:
         case TimeoutError():
             return f"no answer in {_OPEN_SECONDS:.0f} s"

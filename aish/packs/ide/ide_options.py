@@ -11,10 +11,10 @@ _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @frozen
 class BridgeOptions:
-    """A WebSocket that answers in the place of the pack `ide`; times in seconds.
+    """A WebSocket that answers instead of the pack `ide`; times in seconds.
 
-    `token_env` names the variable that has the token for it. A lost connection is opened again
-    after `reconnect`, then after twice as long each time, up to `most`.
+    `token_env` names the variable with its token. A lost connection is reopened after `reconnect`,
+    then after twice as long each time, up to `most`.
     """
 
     url: str = option(MISSING, "literal")
@@ -44,7 +44,7 @@ class BridgeOptions:
 
 @frozen
 class IdeOptions:
-    """`model` is the alias that chats are had with."""
+    """Options of the pack: `model` is the alias for chats."""
 
     model: str | None = option(None, "model")
     bridge: BridgeOptions | None = None

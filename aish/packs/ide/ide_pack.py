@@ -1,8 +1,8 @@
 """The pack `ide`: chats, runs as builds, and an overview, for the tools of an editor.
 
-Without a bridge the answers are those of this machine: builds are the runs of the project, a plan
-is the steps of a run, services are the servers of the file, and chats are had with the model of
-the option. With a bridge each call is asked there.
+Without a bridge the answers come from this machine: builds are the runs of the project, a plan is
+the steps of a run, services are the servers of the file, and chats use the model of the option.
+With a bridge, each call is sent to it.
 """
 
 import json
@@ -54,7 +54,7 @@ SessionId = Annotated[str, "The id that ide_session_create returned."]
 
 @slotted
 class Chat:
-    """A conversation with the model; one message after the other."""
+    """A conversation with the model, one message at a time."""
 
     id: str
     name: str
@@ -74,7 +74,7 @@ class Chat:
 
 @slotted
 class IdeState:
-    """The chats, and the state of this run as its events report it."""
+    """The chats, and the state of this run from its events."""
 
     context: PackContext
     options: IdeOptions
@@ -473,7 +473,7 @@ def _add(state: IdeState, chat: Chat, role: str, text: str, timestamp: str) -> N
 
 
 async def _find_run(state: IdeState, id: str) -> tuple[str, Path]:
-    """The run with this id, or the newest."""
+    """Find the run with this id, or the newest."""
     from aish.packs.ide.past_runs import LATEST, run_ids
 
     runs = await _in_thread(run_ids, state.folders)
@@ -520,7 +520,7 @@ def _overview(state: IdeState) -> dict[str, JsonValue]:
 
 
 def _activity(state: IdeState, limit: int) -> list[dict[str, JsonValue]]:
-    """The events of this run, then how others began and ended; the newest first."""
+    """Return the events of this run, then the beginnings and ends of others; the newest first."""
     from aish.packs.ide.past_runs import event_text, past_run, run_ids
 
     own = state.context.services.run_id
@@ -556,7 +556,7 @@ def _from_bridge(state: IdeState, data: dict[str, JsonValue]) -> Answer:
 
 
 def _escape(value: JsonValue) -> JsonValue:
-    """A value whose texts are escaped as those that a model reads."""
+    """Return a value with its texts escaped, as in texts for models."""
     if isinstance(value, str):
         return for_terminal(value)
     if isinstance(value, Mapping):

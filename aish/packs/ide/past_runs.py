@@ -35,7 +35,7 @@ _PLAN_SIZE = 4 << 20
 
 @frozen
 class RunSketch:
-    """A run: what its first and its last event say, and whether a process writes it now."""
+    """A run: the facts in its first and last event, and whether a process is writing it."""
 
     id: str
     folder: Path
@@ -45,7 +45,7 @@ class RunSketch:
 
     @property
     def status(self) -> str:
-        """`running`, `killed`, or the status that it ended with."""
+        """`running`, `killed`, or its final status."""
         if self.finished is not None:
             return str(self.finished.get("status"))
         return "running" if self.is_running else "killed"
@@ -69,7 +69,7 @@ class RunSketch:
 
 
 def run_ids(folders: Sequence[Path]) -> list[tuple[str, Path]]:
-    """The runs below these folders, the newest first; links are not followed."""
+    """Return the runs below these folders, the newest first; links are not followed."""
     runs: dict[str, Path] = {}
     for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
@@ -80,7 +80,7 @@ def run_ids(folders: Sequence[Path]) -> list[tuple[str, Path]]:
 
 
 def _plan_time(folder: Path) -> int:
-    """The order of runs of a second."""
+    """Return the order of runs that began in the same second."""
     try:
         return (folder / "plan.json").lstat().st_mtime_ns
     except OSError:
@@ -88,14 +88,14 @@ def _plan_time(folder: Path) -> int:
 
 
 def start_time(id: str) -> str:
-    """The start of a run, from its id."""
+    """Return the start of a run, from its id."""
     match = _ID.fullmatch(id)
     stamp = "" if match is None else match[1]
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(start_seconds(id))) if stamp else ""
 
 
 def start_seconds(id: str) -> float:
-    """The start in seconds since the epoch; 0 without a date."""
+    """Return the start in seconds since the epoch; 0 without a date."""
     match = _ID.fullmatch(id)
     try:
         return 0.0 if match is None else float(timegm(time.strptime(match[1], "%Y%m%dT%H%M%SZ")))
@@ -104,7 +104,7 @@ def start_seconds(id: str) -> float:
 
 
 def past_run(id: str, folder: Path) -> RunSketch | None:
-    """A run; `None` if it has no journal that can be read."""
+    """Return a run; `None` if it has no readable journal."""
     try:
         with _open_journal(folder) as reading:
             running = is_written(reading.descriptor)
@@ -118,7 +118,7 @@ def past_run(id: str, folder: Path) -> RunSketch | None:
 
 
 def steps_of(folder: Path) -> tuple[str, list[dict[str, JsonValue]]] | None:
-    """The status of a run and of its steps, in their order; `None` if it cannot be read."""
+    """Return the status of a run and of its steps, in order; `None` if it cannot be read."""
     run = past_run(folder.name, folder)
     if run is None:
         return None
@@ -133,7 +133,7 @@ def steps_of(folder: Path) -> tuple[str, list[dict[str, JsonValue]]] | None:
 
 
 def fold_step(rows: dict[str, dict[str, JsonValue]], record: Mapping[str, Any]) -> None:
-    """Note in the rows of steps what an event says of one; those of sub-pipelines are not rows."""
+    """Update the rows of steps with an event; steps of sub-pipelines are not rows."""
     step = record.get("step")
     if not isinstance(step, str) or record.get("item") is not None or "/" in step:
         return
@@ -148,7 +148,7 @@ def _row(id: str, status: str, seconds: JsonValue = None) -> dict[str, JsonValue
 
 
 def _plan_steps(folder: Path) -> list[str]:
-    """The steps of a run by its plan, as far as it names them."""
+    """Return the steps of a run from its plan, if the plan names them."""
     with suppress(AishError, OSError, ValueError, RecursionError):
         with os.fdopen(open_own(folder / "plan.json"), "rb") as stream:
             plan = json.loads(stream.read(_PLAN_SIZE))
@@ -159,7 +159,7 @@ def _plan_steps(folder: Path) -> list[str]:
 
 
 def last_lines(folder: Path, count: int) -> list[str] | None:
-    """The last events of a run, a line each; `None` if it cannot be read."""
+    """Return the last events of a run, one line each; `None` if it cannot be read."""
     kept: deque[JsonObject] = deque(maxlen=count)
     try:
         with _open_journal(folder) as reading:
@@ -176,7 +176,7 @@ def event_text(record: Mapping[str, Any]) -> str:
 
 
 def metrics_since(folders: Sequence[Path], since: float) -> dict[str, JsonValue]:
-    """Counts of the runs that began since a time: how they ended, tokens, cost, durations."""
+    """Return counts of the runs since a time: status, tokens, cost, durations."""
     runs = list(_since(folders, since))
     ended = [run.finished for run in runs if run.finished is not None]
     seconds = sorted(float(one.get("seconds") or 0) for one in ended)
@@ -219,7 +219,7 @@ def _open_journal(folder: Path) -> Generator[_JournalReading]:
 
 
 def branch_of(project: Path) -> tuple[Path, str] | None:
-    """The repository that a folder is in, and its branch; no program is run for that."""
+    """Return the repository of a folder and its branch, without running a program."""
     for folder in (project, *project.parents):
         git = folder / ".git"
         if git.is_file():
@@ -231,7 +231,7 @@ def branch_of(project: Path) -> tuple[Path, str] | None:
 
 
 def _branch(head: Path) -> str:
-    """The branch that a file `HEAD` names; what else it may be, or have, is not read."""
+    """Return the branch that a file `HEAD` names; nothing else in it is read."""
     try:
         descriptor = os.open(head, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

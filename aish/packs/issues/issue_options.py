@@ -5,6 +5,6 @@ from aish.core.frozen import frozen
 
 @frozen
 class IssuesOptions:
-    """`prefix` begins the ids of new issues; empty for that of the issues there are."""
+    """Options of the pack: `prefix` begins the ids of new issues; empty for the existing prefix."""
 
     prefix: str = ""

@@ -1,7 +1,7 @@
-"""Issues in `.beads/issues.jsonl`: one a line, read and changed without `bd`.
+"""Issues in `.beads/issues.jsonl`, one per line, read and changed without `bd`.
 
-A change touches the values that it is about: unknown keys, the order of keys and of lines, and
-lines that are no issues stay as they are, byte by byte.
+A change touches only its own values: unknown keys, the order of keys and lines, and lines that are
+not issues stay as they are, byte by byte.
 """
 
 import json
@@ -43,7 +43,7 @@ _SPACE = " \t\r"
 
 @frozen
 class IssueLine:
-    """A line of the file; `issue` is `None` for one that is none."""
+    """A line of the file; `issue` is `None` if it is not an issue."""
 
     text: str
     issue: JsonObject | None
@@ -54,18 +54,18 @@ class IssueLine:
 
 
 def text_of(issue: JsonObject, key: str, usual: str = "") -> str:
-    """A text of an issue; whatever else stands there is as nothing."""
+    """Return a text of an issue; empty for any other type."""
     value = issue.get(key)
     return value if isinstance(value, str) and value else usual
 
 
 def status_of(issue: JsonObject) -> str:
-    """The status; an issue without one is open."""
+    """Return the status; an issue without one is open."""
     return text_of(issue, "status", "open")
 
 
 async def read_issues(place: Workspace) -> tuple[list[JsonObject], int]:
-    """The issues in the order of their lines, and how many lines are none."""
+    """Return the issues in the order of their lines, and the number of other lines."""
     return await anyio.to_thread.run_sync(_read, place, abandon_on_cancel=True)
 
 
@@ -93,7 +93,7 @@ async def create_issue(place: Workspace, title: str, description: str, prefix: s
 
 
 async def update_issue(place: Workspace, id: str, status: str) -> JsonObject:
-    """Set the status of an issue, and the times that belong to it."""
+    """Set the status of an issue, and the times that depend on it."""
     if status not in STATUSES:
         raise PackError("bad_arguments", f"`status` is none of {backticked(STATUSES)}")
     changed: dict[str, JsonValue] = {}
@@ -117,13 +117,13 @@ async def update_issue(place: Workspace, id: str, status: str) -> JsonObject:
 
 
 def no_issue(id: str) -> PackError:
-    """The failure for an id that no issue has."""
+    """Return the failure for an unknown id."""
     message = f"there is no issue `{id}`; bd_list shows those there are"
     return PackError("not_found", message, bead_id=id)
 
 
 def _of_status(issue: JsonObject, status: str) -> dict[str, JsonValue]:
-    """The changes that a new status makes; `None` removes a key."""
+    """Return the changes for a new status; `None` removes a key."""
     now = rfc3339(datetime.now(UTC).timestamp())
     values: dict[str, JsonValue] = {"status": status, "updated_at": now}
     if status == "closed":
@@ -142,7 +142,7 @@ async def read_ready_issues(place: Workspace) -> tuple[list[JsonObject], int]:
 
 
 def ready_issues(issues: Sequence[JsonObject], now: datetime) -> list[JsonObject]:
-    """Issues that can be worked on, the most urgent, then the oldest first."""
+    """Return issues that can be worked on: the most urgent first, then the oldest."""
     by_id = {text_of(issue, "id"): issue for issue in issues}
     below: dict[str, list[str]] = defaultdict(list)
     for id, issue in by_id.items():
@@ -170,7 +170,7 @@ def ready_issues(issues: Sequence[JsonObject], now: datetime) -> list[JsonObject
 
 
 def _is_held(issue: JsonObject, by_id: Mapping[str, JsonObject]) -> bool:
-    """Return true if an issue that blocks it is neither closed nor pinned."""
+    """Return true if a blocking issue is neither closed nor pinned."""
     blocking = (by_id.get(id) for id in _dependency_ids(issue, "blocks"))
     return any(blocker is not None and not _is_settled(blocker) for blocker in blocking)
 
@@ -191,7 +191,7 @@ def _is_deferred(issue: JsonObject, now: datetime) -> bool:
 
 
 def _dependency_ids(issue: JsonObject, kind: str) -> Iterator[str]:
-    """The ids that an issue depends on in this way."""
+    """Yield the ids that an issue depends on in this way."""
     listed = issue.get("dependencies")
     for dependency in listed if isinstance(listed, list) else ():
         if isinstance(dependency, dict) and text_of(dependency, "type", "blocks") == kind:
@@ -234,7 +234,7 @@ def _content(descriptor: int) -> bytes:
 
 
 def _texts(content: bytes) -> list[str]:
-    """The lines without their ends; other bytes than UTF-8 come back as they were."""
+    """Return the lines without their ends; bytes that are not UTF-8 are kept."""
     text = content.decode("utf-8", "surrogateescape")
     lines = text.split("\n")
     return lines[:-1] if not lines[-1] else lines
@@ -250,7 +250,7 @@ def _line(text: str) -> IssueLine:
 
 
 async def _change(place: Workspace, edit: Callable[[list[str]], list[str] | None]) -> None:
-    """Replace the lines by what `edit` makes of them, which no other writer changes meanwhile."""
+    """Replace the lines by the result of `edit`, under a lock against other writers."""
     try:
         async with lock_files(place, PATH):
             await anyio.to_thread.run_sync(partial(_change_now, place, edit))
@@ -271,7 +271,7 @@ def _change_now(place: Workspace, edit: Callable[[list[str]], list[str] | None])
 
 
 def _prefix(known: Sequence[str], place: Workspace) -> str:
-    """The most common prefix of ids, or else the name of the root."""
+    """Return the most common prefix of ids, or else the name of the root."""
     prefixes = Counter(match[1] for id in known if (match := _ID.fullmatch(id)))
     if prefixes:
         return prefixes.most_common(1)[0][0]
@@ -279,7 +279,7 @@ def _prefix(known: Sequence[str], place: Workspace) -> str:
 
 
 def _new_id(prefix: str, known: set[str]) -> str:
-    """A short random id that is free; longer where many are taken."""
+    """Return a short random id that is free; longer if many are taken."""
     source = random.SystemRandom()
     for tries in range(1_000):
         length = _SHORTEST_ID + tries // _CROWDED
@@ -291,7 +291,7 @@ def _new_id(prefix: str, known: set[str]) -> str:
 
 @frozen
 class _Member:
-    """A key of an object, from where its key begins to where its value ends."""
+    """A key of an object, from the start of the key to the end of its value."""
 
     key: str
     start: int
@@ -300,7 +300,7 @@ class _Member:
 
 
 def _replace_values(text: str, values: Mapping[str, JsonValue]) -> str:
-    """The text of an object with other values; `None` removes a key, new keys are added behind."""
+    """Return the text of an object with new values; `None` removes a key, new ones are last."""
     members = list(_members(text))
     places = {member.key: number for number, member in enumerate(members)}
     before = [text[: members[0].start]]
@@ -327,7 +327,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def _members(text: str) -> Iterator[_Member]:
-    """The members of the object that a text is: it was read before, so it is one."""
+    """Yield the members of the object in a text that is known to be one."""
     at = _skip(text, text.index("{") + 1)
     while text[at] != "}":
         key, behind = _decode(text, at)

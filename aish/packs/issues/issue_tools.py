@@ -1,7 +1,7 @@
 """The pack `issues`: the work list of a project, in `.beads/`.
 
-The program `bd` is asked where it is installed; else the tools read and write `issues.jsonl`. What
-issues say is enclosed in marks.
+The program `bd` is used if it is installed; otherwise the tools read and write `issues.jsonl`. Text
+of issues is enclosed in marks.
 """
 
 import json
@@ -45,7 +45,7 @@ _TIMES = ("created_at", "updated_at", "closed_at", "close_reason")
 
 @frozen
 class Issues:
-    """The root, what new ids begin with, and the environment of aish."""
+    """The root, the prefix of new ids, and the environment of aish."""
 
     place: Workspace
     prefix: str
@@ -54,7 +54,7 @@ class Issues:
 
 @frozen
 class _Backend:
-    """The source of issues: `bd`; without it `has_database` tells that the file is old."""
+    """The source of issues: `bd`; without it `has_database` says that the file is out of date."""
 
     program: str | None
     has_database: bool
@@ -65,7 +65,7 @@ class _Backend:
 
     @property
     def source(self) -> str:
-        """The source of issues, as the marks name it."""
+        """The source of issues, as named in the marks."""
         return f"{FOLDER}/issues.jsonl" if self.program is None else "bd"
 
     @property
@@ -228,7 +228,7 @@ def _kind(issues: Issues, path: str) -> str | None:
 
 
 def _program(issues: Issues) -> str | None:
-    """The program `bd` in PATH; never one that is below the root, or found through it."""
+    """Find the program `bd` in PATH; never one below the root, or found through it."""
     from shutil import which
 
     path = issues.environ.get("PATH", os.defpath)
@@ -240,7 +240,7 @@ def _program(issues: Issues) -> str | None:
 
 
 def _has_database(issues: Issues) -> bool:
-    """Return true if a database holds the issues, and the file is an export."""
+    """Return true if a database holds the issues, and the file is only an export."""
     if any(_kind(issues, f"{FOLDER}/{name}") == "folder" for name in ("embeddeddolt", "dolt")):
         return True
     try:
@@ -298,7 +298,7 @@ async def _ask_bd(issues: Issues, backend: _Backend, verb: str, words: Sequence[
 
 
 def _issues_in_answer(answer: Any) -> list[JsonObject]:
-    """The issues in an answer of `bd`: a list, one alone, or either of them in an envelope."""
+    """Return the issues in an answer of `bd`: a list, a single one, or either in an envelope."""
     if isinstance(answer, dict) and "id" not in answer:
         answer = answer.get("data", answer.get("issues"))
     rows = answer if isinstance(answer, list) else [answer]
@@ -329,10 +329,10 @@ def _list_answer(backend: _Backend, issues: Sequence[JsonObject], broken: int, m
 
 
 def _change_answer(backend: _Backend, issue: JsonObject, how: str) -> Answer:
-    """An issue after a change.
+    """Return an issue after a change.
 
     Raises:
-        PackError: `bd` has not said which issue it is.
+        PackError: `bd` did not return the issue.
     """
     if not issue.get("id"):
         raise PackError("unavailable", f"`bd` has not named the issue that it {how}")
@@ -346,7 +346,7 @@ def _change_answer(backend: _Backend, issue: JsonObject, how: str) -> Answer:
 
 
 def _row(issue: JsonObject) -> dict[str, JsonValue]:
-    """The row of an issue; a value of an unexpected type is left out."""
+    """Return the row of an issue; values of an unexpected type are omitted."""
     row: dict[str, JsonValue] = {}
     for key in _ROW:
         value = issue.get(key)

@@ -1,1 +1,1 @@
-"""The pack `ml`: ask, score and probe the models of the file, and look at their use."""
+"""The pack `ml`: ask, score and probe the models of the file, and report their use."""

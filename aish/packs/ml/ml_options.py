@@ -23,7 +23,7 @@ class InfluxOptions:
 
 @frozen
 class MlOptions:
-    """`judge` is the alias of the model that scores by the absolute `rubric` file."""
+    """Options of the pack: `judge` is the alias of a model that scores by the file `rubric`."""
 
     judge: str | None = option(None, "model")
     rubric: Path | None = option(None, "literal", "own_file")

@@ -1,7 +1,7 @@
 """The pack `ml`: `ml_generate`, `ml_score`, `ml_probe`, `ml_status`, `ml_backends`.
 
-Models are those of the file, named by their alias: no address and no key comes from a caller. The
-run counts, limits, records and replays each request, as those of its steps.
+Models are those of the file, by alias: callers give no address and no key. The run counts, limits,
+records and replays each request like those of its steps.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -41,7 +41,7 @@ ModelAlias = Annotated[str, "The alias of a model of the file; without it the mo
 
 @slotted
 class Ml:
-    """The state that the tools share; a client for InfluxDB once it is needed."""
+    """The state that the tools share; the client for InfluxDB is made when it is needed."""
 
     context: PackContext
     options: MlOptions
@@ -143,7 +143,7 @@ async def ml_score(
 
 
 def overall(scores: Sequence[float]) -> float:
-    """The mean; an empty answer, which is the first check, is worth nothing."""
+    """The mean; 0 for an empty answer, which is the first check."""
     if scores[0] == 0:
         return 0.0
     return round(sum(scores) / len(scores), 2)
@@ -314,7 +314,7 @@ async def ml_backends(ml: Ml) -> Answer:
 
 
 async def _unreachable(model: FileModel) -> str:
-    """The reason why a model's address cannot be used; empty if it can."""
+    """Return the reason why a model's address cannot be used; empty if it can."""
     from urllib.parse import urlsplit
 
     import anyio
@@ -334,7 +334,7 @@ async def _unreachable(model: FileModel) -> str:
 
 
 def _check_model(ml: Ml, alias: str) -> None:
-    """Check the alias, before anything is asked."""
+    """Check the alias before any request."""
     models = ml.context.services.models
     if not alias:
         return

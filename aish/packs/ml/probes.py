@@ -1,4 +1,4 @@
-"""Questions of known answer: 16 categories of two, each answer checked by code."""
+"""Questions with known answers: 16 categories of two, each answer checked by code."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ _WORD = lazy_pattern(r"[^\W_]+")
 
 @frozen
 class ProbeQuestion:
-    """A question, and what tells whether an answer is right."""
+    """A question, and a check of the answer."""
 
     id: str
     category: str
@@ -25,7 +25,7 @@ class ProbeQuestion:
 
 
 def number(expected: float) -> Check:
-    """The last number of the answer, in digits."""
+    """Check the last number of the answer, in digits."""
 
     def check(reply: str) -> bool:
         numbers = _NUMBER.findall(reply)
@@ -35,13 +35,13 @@ def number(expected: float) -> Check:
 
 
 def words(expected: str) -> Check:
-    """Exactly these words, whatever their case and what is between them."""
+    """Check for exactly these words, ignoring case and separators."""
     expected_words = _words(expected)
     return lambda reply: _words(reply) == expected_words
 
 
 def word(expected: str, *others: str) -> Check:
-    """The right word in a short answer, and none of the wrong ones."""
+    """Check that a short answer has the right word, and none of the wrong ones."""
 
     def check(said: str) -> bool:
         found = _words(said)
@@ -52,12 +52,12 @@ def word(expected: str, *others: str) -> Check:
 
 
 def text(expected: str) -> Check:
-    """Exactly this text, but for white space around it."""
+    """Check for exactly this text, ignoring surrounding white space."""
     return lambda reply: reply.strip() == expected
 
 
 def value(expected: object) -> Check:
-    """This JSON value, within a code fence if the answer has one."""
+    """Check for this JSON value, possibly in a code fence."""
 
     def check(reply: str) -> bool:
         inner = reply.strip()
@@ -201,7 +201,7 @@ CATEGORIES = tuple(_ALL)
 
 
 def questions_of(categories: Collection[str] | None) -> list[ProbeQuestion]:
-    """The questions of these categories, of all if none are named."""
+    """Return the questions of these categories, of all if none are named."""
     return [
         ProbeQuestion(f"{category}-{at}", category, f"{asked} {form}".strip(), accepts)
         for category, questions in _ALL.items()

@@ -60,7 +60,7 @@ class UsageStatus:
 
 
 async def runs_since(folder: Path, seconds: int, own: Path | None) -> UsageStatus:
-    """The runs that began in these last seconds; `own` is the folder of the one that asks."""
+    """Return the runs that began in the last seconds; `own` is the folder of the asking run."""
     left = CALL_DEADLINE.get() - anyio.current_time() - _FOR_ENDING
     until = time.monotonic() + max(min(left, _LOOK_SECONDS), 0)
     return await anyio.to_thread.run_sync(
@@ -69,7 +69,7 @@ async def runs_since(folder: Path, seconds: int, own: Path | None) -> UsageStatu
 
 
 class _ModelUse:
-    """Turns and tokens of one model; the cost of turns without a price is not known."""
+    """Turns and tokens of one model; its cost is unknown if a turn has no price."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -115,7 +115,7 @@ def _read_runs(folder: Path, since: float, own: Path | None, until: float) -> Us
 
 
 def _run(journal: Path) -> tuple[RunFinished | None, list[TurnFinished]]:
-    """Read the end of a run, if any, and its turns."""
+    """Read the end of a run, if there is one, and its turns."""
     last: Segment | None = None
     turns: list[TurnFinished] = []
     for record in fold_records(_events(journal)):
@@ -127,7 +127,7 @@ def _run(journal: Path) -> tuple[RunFinished | None, list[TurnFinished]]:
 
 
 def _runs_since(folder: Path, since: float) -> list[str]:
-    """The runs of the folder by the time in their id, newest first."""
+    """Yield the runs of the folder by the time in their id, newest first."""
     try:
         names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
@@ -157,10 +157,10 @@ def _events(path: Path) -> Iterator[Stamped]:
 
 
 def influx_client(url: str) -> GuardedClient:
-    """A client that may connect to this address and, but for public ones, no other.
+    """Return a client that may connect to this address and to public ones.
 
     Raises:
-        PackError: `unavailable`, it is no address.
+        PackError: `unavailable` if it is not an address.
     """
     try:
         destination = destination_of_url(url)
@@ -172,10 +172,10 @@ def influx_client(url: str) -> GuardedClient:
 async def points_since(
     client: GuardedClient, influx: InfluxOptions, token: str, seconds: int
 ) -> list[JsonValue]:
-    """The newest points of the database, of these last seconds.
+    """Return the newest points of the database, of the last seconds.
 
     Raises:
-        PackError: `unavailable`: it does not answer, or with what is no result.
+        PackError: `unavailable` if it does not answer, or not with a result.
     """
     from urllib.parse import urlencode
 
@@ -204,10 +204,10 @@ async def points_since(
 
 
 def _points(answer: object) -> list[JsonValue]:
-    """The rows of an answer, newest first, each with its measurement.
+    """Return the rows of an answer, newest first, each with its measurement.
 
     Raises:
-        ValueError: it is no result.
+        ValueError: it is not a result.
     """
     rows: list[dict[str, JsonValue]] = []
     for result in _list(_table(answer).get("results")):
@@ -230,7 +230,7 @@ def _time(row: Mapping[str, JsonValue]) -> float:
 
 
 def _plain(value: object) -> JsonValue:
-    """A value of a point: texts of others are bounded."""
+    """Return a value of a point with texts cut to a limit."""
     if isinstance(value, str):
         return shorten(value, _LONGEST_TEXT)
     return value if isinstance(value, int | float | bool) else None

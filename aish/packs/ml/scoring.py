@@ -43,14 +43,14 @@ _LONGEST_REPLY = 20_000
 
 @frozen
 class Score:
-    """From 0 to 1, and why."""
+    """A score from 0 to 1, with its reason."""
 
     score: float
     reason: str
 
 
 def heuristic_scores(prompt: str, response: str) -> Mapping[str, Score]:
-    """Each check of the answer, that for an empty one first."""
+    """Run all checks of the answer, the one for an empty answer first."""
     asked, reply = prompt[:_LOOKED_AT], response[:_LOOKED_AT].strip()
     return {name: check(asked, reply) for name, check in _CHECKS.items()}
 
@@ -66,7 +66,7 @@ _LIST_ITEM = lazy_pattern(r"\s{0,20}(?:[-*+#]|\d{1,3}[.)])\s")
 
 
 def _cut_off(_: str, reply: str) -> Score:
-    """An open code fence or bracket, or a long text that ends within a sentence."""
+    """Detect an open code fence or bracket, or a long text that ends within a sentence."""
     if reply.count("```") % 2:
         return Score(0.0, "a code block is not closed")
     if reply[:1] in {"{", "["} and _json_of(reply) is None and not reply.endswith(("}", "]")):
@@ -88,7 +88,7 @@ _USUAL = 0.15
 
 
 def _score_repetition(_: str, reply: str) -> Score:
-    """The share of word sequences that occur again."""
+    """Score the share of word sequences that repeat."""
     words = reply.lower().split()
     if len(words) < _SHORT:
         return Score(1.0, "too short to repeat itself")
@@ -177,7 +177,7 @@ _SENTENCE_ENDS = lazy_pattern(r"[.!?…]+(?:\s|$)")
 
 
 def _length(asked: str, reply: str) -> Score:
-    """The length that the question asks for, else whether it is usual."""
+    """Score the length that the question asks for, or else a usual length."""
     words = len(reply.split())
     if not words:
         return Score(0.0, "no text")
@@ -223,7 +223,7 @@ _CHECKS: Mapping[str, Callable[[str, str], Score]] = {
 
 
 def _json_of(reply: str) -> JsonValue:
-    """The JSON object or list that a text is, within a code fence if it has one."""
+    """Return the JSON object or list in a text, possibly in a code fence."""
     text = reply.strip()
     if text.startswith("```") and text.endswith("```"):
         text = text[3:-3].partition("\n")[2]
@@ -235,10 +235,10 @@ def _json_of(reply: str) -> JsonValue:
 
 
 async def judge_answer(judge: str, rubric: str, prompt: str, response: str) -> Score:
-    """Let the model `judge` score an answer by a rubric; ask twice if need be.
+    """Let the model `judge` score an answer by a rubric; ask a second time if necessary.
 
     Raises:
-        PackError: it does not answer, or with no score.
+        PackError: it does not answer, or not with a score.
     """
     pairs = (("Question", prompt), ("Answer", response))
     # A text cannot contain its own hash, so it cannot forge the end marker.
@@ -257,7 +257,7 @@ async def judge_answer(judge: str, rubric: str, prompt: str, response: str) -> S
 
 
 def _verdict(reply: str) -> Score | None:
-    """The score that a reply is, or that of its first JSON object that has one."""
+    """Return the score in a reply: the whole reply, or its first JSON object with a score."""
     if plain := _PLAIN_SCORE.match(reply):
         return Score(float(plain[1]), "no reason given")
     decoder = json.JSONDecoder()
