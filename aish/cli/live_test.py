@@ -348,7 +348,16 @@ def _changes(results: LiveResults) -> Iterator[str]:
         yield ""
         yield f"in {log_line(results.baseline or '')} but not run now:"
         yield from (f"  {log_line(_title(key))}" for key in results.gone)
-    if results.baseline is not None and not compared:
+    before = None if results.baseline is None else log_line(results.baseline)
+    new = [
+        column
+        for number, column in enumerate(results.columns)
+        if before and all(cell.change == "new" for cell in results.of_column(number))
+    ]
+    for column in new:
+        yield ""
+        yield f"{log_line(model_name(column.model))} has no run in {before}: nothing is compared"
+    if before and not compared and len(new) < len(results.columns):
         yield ""
         yield "hint: one run a case proves little: `--repeat 8`"
 

@@ -142,6 +142,13 @@ def test_a_baseline_fails_on_what_got_worse_only(live: Project) -> None:
     assert again.code == 0, again.stdout
     assert "0 flipped" in again.stdout
     assert "hint: one run a case proves little: `--repeat 8`" in again.stdout
+    assert "nothing is compared" not in again.stdout
+
+    live.aish("test", "--live", "-m", "good", "--write-baseline", "good.json", "-q")
+    new = live.aish("test", "--live", "-m", "bad", "--baseline", "good.json", "-q")
+    assert new.code == 1
+    assert "bad has no run in good.json: nothing is compared" in new.stdout
+    assert "proves little" not in new.stdout
 
     live.aish.env["GOOD_URL"] = live.aish.env["BAD_URL"]
     worse = live.aish("test", "--live", *models, "--baseline", "base.json", "--format", "json")
