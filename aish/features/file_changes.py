@@ -113,6 +113,7 @@ class _WorkTree:
     def _sort(self, found: Iterable[str]) -> tuple[list[str], _Unread]:
         """Sort what `ls-files -t` lists, files that differ, into those to read and the others."""
         read, unread = dict[str, None](), _Unread()
+        streams = _own_streams()
         for line in found:
             mark, _, path = line.partition(" ")
             # A repository within this one, which is no submodule, ends with a slash.
@@ -125,6 +126,8 @@ class _WorkTree:
             status = None
             with suppress(OSError):
                 status = file.lstat()
+            if status is not None and (status.st_dev, status.st_ino) in streams:
+                continue
             if not is_denied(path.split("/")) and (status is None or _is_read(file, status)):
                 read[path] = None
             else:
@@ -173,6 +176,16 @@ class _WorkTree:
         if result.truncated and words[0] != "diff-index":
             raise _UnknownChangeError(_TOO_MUCH)
         return result.stdout
+
+
+def _own_streams() -> frozenset[tuple[int, int]]:
+    """The device and inode of stdout and stderr: a log in the work tree is no change by the run."""
+    known = set()
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            status = os.fstat(descriptor)
+            known.add((status.st_dev, status.st_ino))
+    return frozenset(known)
 
 
 class FileChanges:

@@ -106,6 +106,24 @@ async def test_what_a_run_changes_is_told_apart_from_what_was_changed_before(
     }.items()
 
 
+async def test_the_log_that_the_shell_writes_into_the_work_tree_is_no_change(repo: Path) -> None:
+    def change() -> None:
+        os.write(2, b"a line of the log\n")
+        (repo / "new.txt").write_text("new\n")
+
+    kept = os.dup(2)
+    try:
+        with (repo / "err").open("wb") as log:
+            os.dup2(log.fileno(), 2)
+        found = await changes(repo, change)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+    assert counts(found) == {"new.txt": ("added", 1, 0)}
+    assert not found.dirty
+
+
 async def test_every_kind_of_work_tree_is_compared(repo: Path, tmp_path: Path) -> None:
     git(repo, "worktree", "add", "-q", "../other")
     other = tmp_path / "other"
