@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aish.cli.boundary import say
+from aish.config.decode import KINDS
 from aish.config.loader import lookup_position
 from aish.config.model import Pipeline
 from aish.reports.github.commands import RunnerJob, Spot
@@ -27,8 +28,10 @@ def job() -> RunnerJob:
 def spots_of(pipeline: Pipeline) -> Spots:
     """The position of each step in its file, with GitHub's file names."""
     spots = {}
+    # The keys of a single step may stand at the top level.
+    alone = next((kind for kind in KINDS if kind in pipeline.positions), None)
     for number, step in enumerate(pipeline.steps):
-        place = lookup_position(pipeline, f"steps[{number}]")
+        place = lookup_position(pipeline, alone or f"steps[{number}]")
         if (name := file_in_repository(place.file)) is not None:
             spots[step.id] = Spot(name, place.line, place.column)
     return spots
